@@ -101,7 +101,7 @@ class Footprint:
         device_bytes: memory of the device, 0 if unknown.
         available_bytes: of it, what XLA's allocator takes by default; 0 if unknown.
         packed_bytes: all that XLA's buffer assignment takes, as packed here; None for a
-            module too large for that.
+            module too large for that, and for a TPU.
         assigned_bytes: what XLA's buffer assignment needs, if XLA dumped that.
         near_memories: those beside a TPU's cores, if the module says what is there.
     """
@@ -177,8 +177,13 @@ def available_bytes(memory_bytes: int) -> int:
     return min(memory_bytes, -(-taken // grain) * grain)
 
 
-def footprint(memory: ModuleMemory) -> Footprint:
-    """The footprint of a module in its text order, without a device."""
+def footprint(memory: ModuleMemory, *, packs: bool = True) -> Footprint:
+    """The footprint of a module in its text order, without a device.
+
+    Args:
+        memory: of the module.
+        packs: whether to pack it as XLA:GPU does, which XLA:TPU does not.
+    """
     module = memory.module
     found = _Peak(memory, module.entry, _result_buffers(memory))
     parameters = sum(device_bytes(p.shape) for p in module.entry.parameters)
@@ -190,7 +195,7 @@ def footprint(memory: ModuleMemory) -> Footprint:
         parameters,
         found.at.name if found.at is not None else "",
         tuple(buffers[:_MOST_LISTED]),
-        packed_bytes=packed_bytes(module, memory.buffers),
+        packed_bytes=packed_bytes(module, memory.buffers) if packs else None,
     )
 
 

@@ -41,11 +41,15 @@ def memory_remark(found: Footprint, target: str) -> tuple[str, ...]:
 def memory_lines(timeline: TimelineData) -> list[str]:
     """The peak with and without parameters, the limit, and what is largest."""
     found = timeline.footprint
-    line = (
-        f"memory   {bytes_text(found.peak_bytes)} at the peak with parameters "
-        f"({bytes_text(timeline.peak_memory_bytes)} without), "
-        f"{bytes_text(found.needed_bytes)} as XLA packs it"
-    )
+    line = f"memory   {bytes_text(found.peak_bytes)} at the peak"
+    if timeline.is_of_tpu:
+        # How XLA:TPU packs it is not known.
+        line += f", {bytes_text(found.parameters_bytes)} of it parameters"
+    else:
+        line += (
+            f" with parameters ({bytes_text(timeline.peak_memory_bytes)} without), "
+            f"{bytes_text(found.needed_bytes)} as XLA packs it"
+        )
     if found.assigned_bytes is not None:
         line += f" (its buffer assignment: {bytes_text(found.assigned_bytes)})"
     if not found.device_bytes:

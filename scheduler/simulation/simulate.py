@@ -212,7 +212,7 @@ def _simulate(
         often = {part.times.name: part.times.executions for part in parts}
         neglected = neglected_in(programs, often, estimator)
     (whole,) = (p.times for p in parts if p.times.name == module.entry.name)
-    memory = footprint(step.memory)
+    memory = footprint(step.memory, packs=not is_chip(target))
     if surroundings.is_tpu:
         memory = replace(memory, near_memories=on_chip_memories(step.memory))
     return Timeline(

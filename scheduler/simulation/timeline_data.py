@@ -21,6 +21,7 @@ from hlo_passes.scheduler.memory.footprint import Footprint
 from hlo_passes.scheduler.simulation.advice import Advice
 from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, Neglected
 from hlo_passes.scheduler.simulation.ranges import Sensitivity
+from hlo_passes.scheduler.tpu.chips import is_chip
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
@@ -216,7 +217,7 @@ class TimelineData:
     Attributes:
         module: its name.
         state: what the module is.
-        target: name of the GPU.
+        target: name of the GPU or TPU.
         topology: 'PxHxG'.
         estimator: that gave the prices.
         streams: number of communication streams; 0 means that nothing queues.
@@ -271,6 +272,11 @@ class TimelineData:
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    @property
+    def is_of_tpu(self) -> bool:
+        """Whether it is priced on a TPU."""
+        return is_chip(self.target)
 
     @property
     def priced_on(self) -> str:

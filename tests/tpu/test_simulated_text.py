@@ -13,6 +13,7 @@ from hlo_passes.scheduler.simulation.report import report_text
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.simulation.units import bytes_text
 from hlo_passes.scheduler.tpu.chips import chip
 from tests.tpu.test_modules import TILED, costs_file
 
@@ -35,11 +36,26 @@ def test_memory_is_told_of_what_a_device_has(tmp_path: pathlib.Path) -> None:
         assert ", of a device's 16.0 GiB (tiles are not counted)" in said
         assert "nobody says how much" not in said
         memory = timeline.to_json()["memory"]
+        # How XLA:TPU packs it is not known either.
+        assert "packs it" not in said
+        assert memory["packed_bytes"] is None
         assert memory["device_bytes"] == chip("v5e").device_bytes == 16 << 30
         # What XLA takes of it is not known, so nothing says that it fits.
         assert (memory["available_bytes"], memory["fits"]) == (None, None)
     # Two devices share the memory of one chip here.
     assert chip("tpu7x").device_bytes * 2 == chip("tpu7x").hbm_bytes
+
+
+def test_the_parameters_are_told_as_a_part_of_the_peak() -> None:
+    """The result counts at the peak, but not in the figure of XLA's scheduler."""
+    timeline = final()
+    found = timeline.footprint
+    rest = found.peak_bytes - found.parameters_bytes
+    assert rest != timeline.peak_memory_bytes
+    peak, given = map(bytes_text, (found.peak_bytes, found.parameters_bytes))
+    assert f"{peak} at the peak, {given} of it parameters, of a" in report_text(
+        timeline
+    )
 
 
 def test_a_step_that_cannot_fit_says_so_first() -> None:
