@@ -17,6 +17,7 @@ from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     add_rows_argument,
 )
+from hlo_passes.scheduler.estimators.tpu_final import range_premise
 from hlo_passes.scheduler.hardware.topology import device_count_of
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.schedule_moves import (
@@ -80,7 +81,8 @@ class ScheduleDiff:
         change = self.change
         if change is not None:
             # A change whose sign is not sure says so first.
-            lines.insert(0 if change.flips else 1, f"range: {change.to_text()}")
+            told = change.to_text() + range_premise(new.estimator)
+            lines.insert(0 if change.flips else 1, f"range: {told}")
         if says_machine:
             once = dict.fromkeys((*old.counted_once, *new.counted_once))
             schedule = next(k for k, x in enumerate(lines) if x.startswith(_SCHEDULE))

@@ -114,11 +114,30 @@ def other_estimator_note(names: str) -> tuple[str, ...]:
     Args:
         names: of the estimators that gave the prices, joined by '+'.
     """
-    asked = names.split("+")
-    if not {TPU_FINAL, TPU_LOG}.intersection(asked):
+    pair = _asked_and_other(names)
+    if pair is None:
         return ()
-    other = TPU_LOG if TPU_FINAL in asked else TPU_FINAL
     return (
-        f"{other}, the other estimator of TPUs, may give something very different: "
+        f"{pair[1]}, the other estimator of TPUs, may give something very different: "
         f"{DIFFERENCE} on fusions with a matrix product; ask both",
     )
+
+
+def range_premise(names: str) -> str:
+    """The end of a range: by whose costs it holds; '' for prices of GPUs.
+
+    Args:
+        names: as for `other_estimator_note`.
+    """
+    pair = _asked_and_other(names)
+    if pair is None:
+        return ""
+    return f"; settings of {pair[0]} alone, {pair[1]} may lie outside"
+
+
+def _asked_and_other(names: str) -> tuple[str, str] | None:
+    """The estimator of TPUs among these names, and the other one."""
+    asked = names.split("+")
+    if TPU_FINAL in asked:
+        return TPU_FINAL, TPU_LOG
+    return (TPU_LOG, TPU_FINAL) if TPU_LOG in asked else None

@@ -88,8 +88,9 @@ def verdict(timeline: TimelineData) -> str:
     if timeline.state.cure:
         return said
     gap = timeline.times.gap_us
+    order = f"{timeline.bound_premise}a better order"
     return (
-        f"{said} A better order could save at most {time_text(gap)} "
+        f"{said} {order[0].upper()}{order[1:]} could save at most {time_text(gap)} "
         f"(bound by {timeline.times.bound_by}: {timeline.times.bound_why})."
     )
 

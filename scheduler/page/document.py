@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hlo_passes.scheduler.estimators.tpu_final import range_premise
 from hlo_passes.scheduler.page.advice import advice_of
 from hlo_passes.scheduler.page.causes import causes_of, verdict, verdict_of_two
 from hlo_passes.scheduler.page.encoding import (
@@ -103,6 +104,7 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
         "subtitle": " \N{MIDDLE DOT} ".join(part for part in parts if part),
         "verdict": " ".join((said, *remarks, *beware)),
         "is_final": not last.state.cure,
+        "bound_premise": last.bound_premise,
         "entry": last.entry,
         "entry_of": [side.timeline.entry for side in sides],
         "kinds": list(KINDS),
@@ -141,10 +143,11 @@ def _range_of(sides: Sequence[Side]) -> list[str]:
     """How sure the verdict is."""
     ranges = [side.timeline.sensitivity for side in sides]
     last = ranges[-1]
-    if len(ranges) == 1:
-        return [] if last is None else [f"Range: {last.to_text()}"]
-    change = change_of(ranges[0], last)
-    return [] if change is None else [f"Range: {change.to_text()}"]
+    told = last if len(ranges) == 1 else change_of(ranges[0], last)
+    if told is None:
+        return []
+    premise = range_premise(sides[-1].timeline.estimator)
+    return [f"Range: {told.to_text()}{premise}"]
 
 
 def _streams(streams: int) -> str:

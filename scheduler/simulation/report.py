@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hlo_passes.plurals import counted
+from hlo_passes.scheduler.estimators.tpu_final import range_premise
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.collective_groups import groups_of
 from hlo_passes.scheduler.simulation.group_text import group_lines
@@ -87,6 +88,7 @@ def _headline(timeline: TimelineData) -> list[str]:
     if timeline.state.cure:
         bound += "of the module as it is; what a GPU runs has another one"
     else:
+        bound += timeline.bound_premise
         bound += "no order of these instructions is faster; "
         bound += f"the gap is {time_text(gap)} ({share_text(gap, step)})"
     any_structure = _any_structure(timeline)
@@ -114,7 +116,8 @@ def _headline(timeline: TimelineData) -> list[str]:
     if ranges is not None:
         # A verdict that is not sure says so first.
         at = lines.index(any_structure) + 1 if ranges.is_sure else 3
-        lines.insert(at, f"range    {ranges.to_text()}")
+        told = ranges.to_text() + range_premise(timeline.estimator)
+        lines.insert(at, f"range    {told}")
     lines[0] += beware((*timeline.remarks, *once_remark(timeline.counted_once)))
     lines += [
         f"beware   {note}"
@@ -127,8 +130,9 @@ def _headline(timeline: TimelineData) -> list[str]:
 def _any_structure(timeline: TimelineData) -> str:
     found = timeline.any_structure
     said = (
-        f"         {time_text(found.us)} ({found.bound_by}): no restructuring that "
-        "moves the same bytes and computes the same flops is faster"
+        f"         {time_text(found.us)} ({found.bound_by}): {timeline.bound_premise}"
+        "no restructuring that moves the same bytes and computes the same flops is "
+        "faster"
     )
     if timeline.state.cure:
         said += ", of the module as it is"

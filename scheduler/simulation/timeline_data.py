@@ -279,6 +279,11 @@ class TimelineData:
         return is_chip(self.target)
 
     @property
+    def bound_premise(self) -> str:
+        """How a bound begins: another estimator of TPUs may give a step below it."""
+        return "by these costs " if self.is_of_tpu else ""
+
+    @property
     def priced_on(self) -> str:
         """The machine and the release of XLA, for a first line."""
         return priced_on(self.target, self.topology, self.machine, self.xla)

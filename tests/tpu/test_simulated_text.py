@@ -7,8 +7,11 @@ import pathlib
 import hlo_passes
 from hlo_passes import scheduler
 from hlo_passes.plurals import counted
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.tpu_final import DIFFERENCE
 from hlo_passes.scheduler.hardware.topology import Topology, TpuGrid
+from hlo_passes.scheduler.schedule_diff import ScheduleDiff
+from hlo_passes.scheduler.schedule_moves import Simulated
 from hlo_passes.scheduler.simulation.report import report_text
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
@@ -89,6 +92,28 @@ def test_the_other_estimator_is_named(tmp_path: pathlib.Path) -> None:
     told = scheduler.simulate(hlo_passes.parse(text)).notes
     assert not any("other estimator" in note for note in told)
     assert f"differ by {DIFFERENCE} on fusions" in PAGE.read_text(encoding="utf-8")
+
+
+def test_what_holds_by_one_estimator_alone_says_so(tmp_path: pathlib.Path) -> None:
+    module = hlo_passes.parse(ESTIMATED)
+    for own, other, on in (
+        ("tpu-log", "tpu-final", Pricing(costs=costs_file(tmp_path))),
+        ("tpu-final", "tpu-log", Pricing(target="v5e", estimator="tpu-final")),
+    ):
+        timeline = scheduler.simulate(module, on, with_range=True)
+        said = report_text(timeline)
+        assert "): by these costs no order of these instructions is faster; " in said
+        assert "): by these costs no restructuring that moves the same bytes " in said
+        ends = f"; settings of {own} alone, {other} may lie outside"
+        (told,) = (x for x in said.splitlines() if x.startswith("range "))
+        assert told.endswith(ends)
+        page = timeline.to_html(module)
+        assert ends in page
+        assert " By these costs a better order could save at most " in page
+        assert '"bound_premise":"by these costs "' in page
+        # Of two steps as well.
+        both = Simulated(module, timeline)
+        assert ends in ScheduleDiff(both, both, (), 10).to_text()
 
 
 def test_one_is_told_in_the_singular() -> None:

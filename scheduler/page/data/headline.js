@@ -25,7 +25,7 @@ function showHeadline() {
   fill(byId("cards"),
     card("Step time", shownTime(step), first ? SIDES.at(-1).label : "simulated, one device", { was: was("step_time_us", shownTime) }),
     card("Exposed communication", shownTime(last.exposed_us), `${shownShare(last.exposed_us, step)} of the step`, { was: was("exposed_us", shownTime), key: true }),
-    card("Gap to the bound", DATA.is_final ? shownTime(gap) : "not known", DATA.is_final ? `no order is faster than ${shownTime(last.lower_bound_us)} (gap ${shownShare(gap, step)}); no restructuring with the same bytes and flops than ${shownTime(SIDES.at(-1).anyStructure.us)}` : "a GPU runs another order", {
+    card("Gap to the bound", DATA.is_final ? shownTime(gap) : "not known", DATA.is_final ? `${DATA.bound_premise}no order is faster than ${shownTime(last.lower_bound_us)} (gap ${shownShare(gap, step)}); no restructuring with the same bytes and flops than ${shownTime(SIDES.at(-1).anyStructure.us)}` : "a GPU runs another order", {
       was: first && DATA.is_final ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
     card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
     card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
