@@ -3,7 +3,8 @@
     step>5ms            longer than that
     step>+2%            more than 2% longer than the base, the file of --against
     exposed>10%         more than 10% of the step is exposed
-    memory>target       the report says that it does not fit: more than XLA's pool
+    memory>target       the report says that it does not fit: more than XLA's pool, or
+                        than all that a TPU has
     all-gather>+0       a step runs more of them than the base's
     collectives>64MiB   all of them together move more
 
@@ -62,6 +63,8 @@ _UNITS: Final[Mapping[str, tuple[Measure, float]]] = {
 }
 _PERCENT: Final = "%"
 _TARGET: Final = "target"
+#: Of a TPU: a step above its whole memory does not fit, one below it may not either.
+_NOT_COUNTED: Final = "tiles and what the compiler keeps for itself are not counted"
 #: Times, bytes and counts that differ by this share differ by rounding only.
 _ROUNDING: Final = 1e-9
 #: Letters of a condition that an error repeats.
@@ -108,6 +111,7 @@ class Judgment:
         of_step: whether value and limit are shown as shares of this step, us.
         agree: by setting of the simulation's range, whether it fails there, too; () if
             nobody asked for a range, or it does not tell.
+        besides: what neither value nor limit counts; '' for nothing.
     """
 
     condition: Condition
@@ -116,6 +120,7 @@ class Judgment:
     base: float | None = None
     of_step: float | None = None
     agree: tuple[bool, ...] = ()
+    besides: str = ""
 
     @property
     def fails(self) -> bool:
@@ -139,7 +144,7 @@ class Judgment:
             told += f"; the base has {show(self.base)} ({self._change()})"
         if self.agree:
             told += f"; so in {sum(self.agree)} of {len(self.agree)} settings"
-        return told
+        return f"{told}; {self.besides}" if self.besides else told
 
     def _change(self) -> str:
         """By how much the value differs from that of the base."""
@@ -443,13 +448,17 @@ def _judgment(
         step = judged.timeline.step_time_us
         return Judgment(condition, value, step * condition.amount, of_step=step)
     if condition.relation == "target":
-        return Judgment(condition, value, _memory_of(judged.timeline, condition))
+        limit = _memory_of(judged.timeline, condition)
+        besides = _NOT_COUNTED if judged.timeline.is_of_tpu else ""
+        return Judgment(condition, value, limit, besides=besides)
     return Judgment(condition, value, condition.amount)
 
 
 def _memory_of(timeline: TimelineData, condition: Condition) -> float:
-    """Bytes of a target's memory that XLA's pool has, as the line `memory` judges."""
-    found = timeline.footprint.available_bytes
+    """Bytes of a target's memory that a step may take, as the line `memory` judges."""
+    memory = timeline.footprint
+    # A TPU has no pool whose size is known.
+    found = memory.device_bytes if timeline.is_of_tpu else memory.available_bytes
     if found > 0:
         return float(found)
     raise UsageError(

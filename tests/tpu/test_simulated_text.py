@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
+
 import hlo_passes
 from hlo_passes import scheduler
+from hlo_passes.cli.main import main
 from hlo_passes.plurals import counted
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.tpu_final import DIFFERENCE
@@ -68,6 +71,23 @@ def test_a_step_that_cannot_fit_says_so_first() -> None:
     assert "it does not fit: it needs" in said.splitlines()[0]
     assert "v5e has 16.0 GiB" in said.splitlines()[0]
     assert "DOES NOT FIT, v5e has 16.0 GiB" in said
+
+
+@pytest.mark.parametrize(("rows", "code"), [("64", 0), ("65536000", 6)])
+def test_a_limit_of_memory_is_all_that_a_tpu_has(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], rows: str, code: int
+) -> None:
+    file = tmp_path / "final.hlo"
+    file.write_text(ESTIMATED.replace("f32[64,256]", f"f32[{rows},256]"))
+    command = ["simulate", str(file), "--target=v5e", "--estimator=tpu-final"]
+    assert main([*command, "--fail-if=memory>target"]) == code
+    told = capsys.readouterr().out.splitlines()[-1]
+    how = "fails" if code else "passes"
+    assert told.startswith(f"fail-if  memory>target: {how}: ")
+    assert told.endswith(
+        "more than 16.0 GiB; tiles and what the compiler keeps for itself are not "
+        "counted"
+    )
 
 
 def test_links_of_a_tpu_are_no_nvlink() -> None:
