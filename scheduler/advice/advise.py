@@ -33,7 +33,7 @@ from hlo_passes.scheduler.advice.trials import (
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.improver.schedule_improver import ScheduleImprover
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
-from hlo_passes.scheduler.simulation.advice import IN_THE_PROGRAM, Advice
+from hlo_passes.scheduler.simulation.advice import Advice, in_the_program
 from hlo_passes.scheduler.simulation.causes import NOTHING_BESIDE
 from hlo_passes.scheduler.simulation.collective_groups import groups_of
 from hlo_passes.scheduler.simulation.rules import Rules
@@ -428,7 +428,7 @@ class _Adviser:
             tried = "nothing that was tried shortens the step"
         has_work = not row.cause.endswith(NOTHING_BESIDE)
         kind = row.cause_kind if has_work else "nothing-left"
-        return f"{tried}; in the program: {IN_THE_PROGRAM[kind]}"
+        return f"{tried}; in the program: {in_the_program(kind)}"
 
 
 def _name(row: CollectiveRow) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hlo_passes.scheduler.page.encoding import sentence, time_text
-from hlo_passes.scheduler.simulation.advice import IN_THE_PROGRAM
+from hlo_passes.scheduler.simulation.advice import in_the_program
 from hlo_passes.scheduler.simulation.collective_groups import (
     CollectiveGroup,
     groups_of,
@@ -28,6 +28,8 @@ _LABELS: Final[dict[CauseKind, str]] = {
     "window-short": "Some work overlaps it, but not enough",
 }
 
+#: A TPU has no streams.
+_QUEUED_ON_TPU: Final = "Queued behind another collective"
 #: Groups of collectives that are listed for each cause.
 _MOST_GROUPS: Final = 3
 
@@ -38,16 +40,19 @@ def causes_of(timeline: TimelineData) -> list[dict[str, Any]]:
     for row in timeline.collectives:
         if row.total_exposed_us > 0.0:
             rows.setdefault(row.cause_kind, []).append(row)
-    found = [_cause(kind, members) for kind, members in rows.items()]
+    on_tpu = timeline.is_of_tpu
+    found = [_cause(kind, members, on_tpu=on_tpu) for kind, members in rows.items()]
     return sorted(found, key=lambda c: (-c["exposed_us"], c["kind"]))
 
 
-def _cause(kind: CauseKind, rows: list[CollectiveRow]) -> dict[str, Any]:
+def _cause(
+    kind: CauseKind, rows: list[CollectiveRow], *, on_tpu: bool
+) -> dict[str, Any]:
     groups = groups_of(rows)
     return {
         "kind": kind,
-        "label": _LABELS[kind],
-        "lever": sentence(IN_THE_PROGRAM[kind]),
+        "label": _QUEUED_ON_TPU if on_tpu and kind == "queued" else _LABELS[kind],
+        "lever": sentence(in_the_program(kind, on_tpu=on_tpu)),
         "exposed_us": round(sequential_sum(r.total_exposed_us for r in rows), 3),
         "count": len(rows),
         "groups": [_group(group) for group in groups[:_MOST_GROUPS]],

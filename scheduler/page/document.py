@@ -99,6 +99,8 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     others = [sentence(note) for note in last.notes if not concerns_headline(note)]
     if last.overlay is not None:
         others.append(sentence(last.overlay.to_sentence()))
+    if last.how_to_change:
+        others.append(sentence(last.how_to_change))
     return {
         "title": title,
         "subtitle": " \N{MIDDLE DOT} ".join(part for part in parts if part),

@@ -20,7 +20,7 @@ from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_t
 #: From this share of the step on, a change of the peak is worth a word.
 _TOLD_BYTES: Final = 0.01
 #: By cause of exposure, what would change it in the program itself.
-IN_THE_PROGRAM: Final[Mapping[str, str]] = {
+_IN_THE_PROGRAM: Final[Mapping[str, str]] = {
     "hidden": "nothing to do: these are what is left at their ends",
     "synchronous": "make it asynchronous, with work beside it that does not need it",
     "queued": "give it another stream, or start it when that one has run",
@@ -30,6 +30,27 @@ IN_THE_PROGRAM: Final[Mapping[str, str]] = {
     "start-and-done": "compute its operand earlier, or need its result later",
     "window-short": "move more work between its start and its done",
 }
+#: The same on a TPU, where it differs: streams are a GPU's, flags make asynchronous.
+_ON_TPUS: Final[Mapping[str, str]] = {
+    "synchronous": "flags that `hlo-passes tune` tries may make it asynchronous; work "
+    "beside it must not need it",
+    "queued": "start it when that one has run",
+}
+
+
+def in_the_program(cause_kind: str, *, on_tpu: bool = False) -> str:
+    """What would change a cause of exposure in the program itself."""
+    plain = _IN_THE_PROGRAM[cause_kind]
+    return _ON_TPUS.get(cause_kind, plain) if on_tpu else plain
+
+
+def how_on_tpus(target: str) -> str:
+    """What can be changed of a step for a TPU, and the commands that do it."""
+    chips = f"FILE.py:FUNCTION --target={target} --topology=GRID"
+    return (
+        f"flags of the compiler, which `hlo-passes tune {chips}` finds, and the order, "
+        f"by `hlo-passes compile {chips} --passes=schedule-improver`"
+    )
 
 
 @dataclass(frozen=True, slots=True)

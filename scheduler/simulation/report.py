@@ -71,6 +71,7 @@ def report_text(
         *(timeline.overlay.to_lines() if timeline.overlay else []),
         *([""] if timeline.overlay else []),
         *(f"note: {note}" for note in notes),
+        timeline.how_to_change,
     ]
     return "\n".join(parts).rstrip() + "\n"
 

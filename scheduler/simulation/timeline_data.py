@@ -18,7 +18,7 @@ from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.measured.overlay import Overlay
 from hlo_passes.scheduler.memory.footprint import Footprint
-from hlo_passes.scheduler.simulation.advice import Advice
+from hlo_passes.scheduler.simulation.advice import Advice, how_on_tpus
 from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, Neglected
 from hlo_passes.scheduler.simulation.ranges import Sensitivity
 from hlo_passes.scheduler.tpu.chips import is_chip
@@ -277,6 +277,15 @@ class TimelineData:
     def is_of_tpu(self) -> bool:
         """Whether it is priced on a TPU."""
         return is_chip(self.target)
+
+    @property
+    def how_to_change(self) -> str:
+        """What to change of a step for a TPU, by which command; '' if nothing waits.
+
+        For a GPU, `advice` has tried changes.
+        """
+        waits = self.is_of_tpu and self.exposed_us > 0.0
+        return f"what to change: {how_on_tpus(self.target)}" if waits else ""
 
     @property
     def bound_premise(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -13,12 +15,15 @@ from hlo_passes.plurals import counted
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.tpu_final import DIFFERENCE
 from hlo_passes.scheduler.hardware.topology import Topology, TpuGrid
+from hlo_passes.scheduler.page.causes import causes_of
 from hlo_passes.scheduler.schedule_diff import ScheduleDiff
 from hlo_passes.scheduler.schedule_moves import Simulated
+from hlo_passes.scheduler.simulation.advice import in_the_program
 from hlo_passes.scheduler.simulation.report import report_text
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.simulation.timeline_data import CauseKind
 from hlo_passes.scheduler.simulation.units import bytes_text
 from hlo_passes.scheduler.tpu.chips import chip
 from tests.tpu.test_modules import TILED, costs_file
@@ -134,6 +139,35 @@ def test_what_holds_by_one_estimator_alone_says_so(tmp_path: pathlib.Path) -> No
         # Of two steps as well.
         both = Simulated(module, timeline)
         assert ends in ScheduleDiff(both, both, (), 10).to_text()
+
+
+def test_the_report_ends_with_what_to_change() -> None:
+    timeline = final()
+    assert timeline.exposed_us > 0.0
+    told = report_text(timeline).splitlines()[-1]
+    assert told.startswith("what to change: flags of the compiler, which ")
+    chips = "FILE.py:FUNCTION --target=v5e --topology=GRID"
+    assert f"`hlo-passes tune {chips}`" in told
+    assert f"`hlo-passes compile {chips} --passes=schedule-improver`" in told
+    assert told[1:] in timeline.to_html()
+    # For a GPU changes are tried.
+    text = TILED.replace(":T(8,128)", "").replace("{:S(2)}", "")
+    assert "what to change:" not in report_text(
+        scheduler.simulate(hlo_passes.parse(text))
+    )
+
+
+def test_hints_of_the_page_are_those_of_a_tpu() -> None:
+    assert "stream" in in_the_program("queued")
+    for kind in get_args(CauseKind):
+        assert "stream" not in in_the_program(kind, on_tpu=True)
+    assert "`hlo-passes tune`" in in_the_program("synchronous", on_tpu=True)
+    timeline = final()
+    row = replace(timeline.collectives[0], cause_kind="queued", total_exposed_us=1.0)
+    for target, has in (("v5e", False), ("h100_sxm", True)):
+        changed = replace(timeline, collectives=(row,), target=target)
+        (cause,) = causes_of(changed)
+        assert ("stream" in cause["label"] + cause["lever"]) is has
 
 
 def test_one_is_told_in_the_singular() -> None:
