@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_passes.analysis.reachable_fold import ReachableFold
 from hlo_passes.ir.async_form import start_of, work_of, wrapped_computation
 from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.tpu_calls import joins_parts
 from hlo_passes.ir.windows import parse_slice
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ class ParameterPaths:
         if work in _SCALES:
             whole = [o for o in operands if o.opcode not in _UNIFORM]
             return [(whole[0], ())] if len(whole) == 1 else []
+        if joins_parts(value):
+            return [(part, ()) for part in operands]
         return []
 
     def _given(self, parameter: Instruction, place: tuple[int, ...]) -> list[Value]:

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.ir.tpu_calls import joins_parts
 from hlo_passes.ir.tpu_config import scoped_bytes
 from hlo_passes.scheduler.memory.buffer_sizes import PartSizes, memory_space
 from hlo_passes.scheduler.memory.buffers import buffers_of_values
 from hlo_passes.scheduler.memory.dataflow import Dataflow
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.memory.tpu_sizes import padded_bytes
-from hlo_passes.scheduler.tpu.dma import joins_parts
 
 _NAMES: Final = {"VMEM": 1, "CMEM": 3}
 

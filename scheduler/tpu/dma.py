@@ -16,6 +16,7 @@ from typing import Final
 from hlo_passes.ir.async_form import is_start, work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.ir.tpu_calls import JOINS
 from hlo_passes.scheduler.memory.buffer_sizes import memory_space
 from hlo_passes.scheduler.passes.stream_values import HOST_MEMORY
 from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
@@ -23,9 +24,8 @@ from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
 #: What moves elements and computes nothing.
 _MOVES: Final = frozenset({"copy", "slice", "dynamic-slice", "dynamic-update-slice"})
 _HBM: Final = 0
-_JOINS: Final = '"ConcatBitcast"'
 #: Custom-calls that name memory and run nothing.
-FREE_CALLS: Final = frozenset({_JOINS, '"AllocateBuffer"', '"NopReturnToken"'})
+FREE_CALLS: Final = frozenset({JOINS, '"AllocateBuffer"', '"NopReturnToken"'})
 
 
 def is_dma(start: Instruction) -> bool:
@@ -54,12 +54,6 @@ def hbm_bytes(copy: Instruction) -> int | None:
         return None
     moved = min(end.byte_size for end in ends)
     return moved * sum(memory_space(end) == _HBM for end in ends)
-
-
-def joins_parts(instruction: Instruction) -> bool:
-    """Whether it makes one array of parts that lie side by side."""
-    target = instruction.attributes.get("custom_call_target")
-    return instruction.opcode == "custom-call" and target == _JOINS
 
 
 def _result(copy: Instruction) -> Shape:

@@ -178,6 +178,25 @@ _BACKWARD = _LOOP.replace("{BACKWARD}", ', metadata={op_name="transpose(jvp(f))/
 _DONATED = ", input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
 
 
+@pytest.mark.parametrize(("other", "expected"), [("w", "params['up']"), ("x", "")])
+def test_parts_that_a_tpu_joins_are_those_of_one_parameter(
+    other: str, expected: str
+) -> None:
+    text = f"""\
+ENTRY %main (w: f32[8,4], x: f32[8,4]) -> f32[64,4] {{
+  %w = f32[8,4]{{1,0}} parameter(0), metadata={{op_name="params['up']"}}
+  %x = f32[8,4]{{1,0}} parameter(1), metadata={{op_name="x"}}
+  %s = ((f32[8,4]{{1,0}}), f32[4,4]{{1,0:S(1)}}, s32[]) slice-start(%w), slice={{[0:4], [0:4]}}
+  %u = ((f32[8,4]{{1,0}}), f32[4,4]{{1,0:S(1)}}, s32[]) slice-start(%{other}), slice={{[4:8], [0:4]}}
+  %low = f32[4,4]{{1,0:S(1)}} slice-done(%s)
+  %high = f32[4,4]{{1,0:S(1)}} slice-done(%u)
+  %whole = f32[8,4]{{1,0:S(1)}} custom-call(%low, %high), custom_call_target="ConcatBitcast"
+  ROOT %g = f32[64,4]{{1,0}} all-gather(%whole), dimensions={{0}}, {_ALL}
+}}
+"""
+    assert place(text, "g").parameter == expected
+
+
 @pytest.mark.parametrize("name", ["peeled", "ag", "again"])
 def test_a_gather_is_followed_to_its_parameter(name: str) -> None:
     assert place(_PLAIN, name).parameter == "state['params']['up']"
