@@ -109,6 +109,7 @@ class CompiledForTpu:
             log.memory_limit_bytes,
             flags,
             log.statistics,
+            log.edge_cycles,
         )
 
 

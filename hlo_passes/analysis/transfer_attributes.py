@@ -3,6 +3,8 @@
     send(...), frontend_attributes={_xla_send_recv_source_target_pairs={{0,1},{1,2}}}
     send(...), frontend_attributes={_xla_send_recv_pipeline="1"}
     all-reduce(...), frontend_attributes={_xla_gpu_collective_stream="p2p"}
+    send(...), frontend_attributes={_xla_host_transfer_handler_name=
+                                    "xla_megascale_runtime"}
 
 Source: openxla/xla `xla/side_effect_util.cc`.
 """
@@ -21,6 +23,16 @@ PIPELINE: Final = "_xla_send_recv_pipeline"
 #: On which stream a collective or transfer is; the one value in use is `P2P`.
 STREAM: Final = "_xla_gpu_collective_stream"
 P2P: Final = "p2p"
+#: Who moves the data of a host transfer; this one moves them between slices of TPUs.
+HANDLER: Final = "_xla_host_transfer_handler_name"
+BETWEEN_SLICES: Final = "xla_megascale_runtime"
+
+
+def is_between_slices(instruction: Instruction) -> bool:
+    """Whether a transfer goes to another slice of TPUs, or comes from one."""
+    if not instruction.mentions(BETWEEN_SLICES):
+        return False
+    return instruction.frontend_attributes.get(HANDLER) == BETWEEN_SLICES
 
 
 def is_on_p2p_stream(instruction: Instruction) -> bool:

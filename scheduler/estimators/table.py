@@ -42,6 +42,7 @@ class TableEstimator:
         absent: the cost of a name that is missing.
         to_others: the latency of a start to what is not its done, as a control
             successor; None for that of the start.
+        edges: by start, its latency to others by name, where `to_others` is too little.
         has_whole_loops: whether the cost of a loop, branch or call counts what it runs.
     """
 
@@ -51,6 +52,7 @@ class TableEstimator:
     transfers_as_xla: bool = False
     absent: float = 0.0
     to_others: float | None = None
+    edges: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     has_whole_loops: bool = False
 
     def node_cost(self, instruction: Instruction) -> Estimate:
@@ -65,7 +67,7 @@ class TableEstimator:
         known = self.latencies.get(start.name)
         is_pair = user is start or start in user.operands
         if self.to_others is not None and not is_pair:
-            known = self.to_others
+            known = self.edges.get(start.name, {}).get(user.name, self.to_others)
         elif known is None:
             if self.transfers_as_xla and is_transfer(start):
                 return _COARSE.latency(start, user)

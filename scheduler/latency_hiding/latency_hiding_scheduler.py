@@ -46,7 +46,7 @@ from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs, tpu_costs
 from hlo_passes.scheduler.tpu.costs_of_module import require_costs_of
 from hlo_passes.scheduler.tpu.settings import require_settings, tpu_settings
-from hlo_passes.scheduler.tpu.unpriced import why_unpriced, why_unpriced_within
+from hlo_passes.scheduler.tpu.unpriced import why_unpriced, why_unsearched
 
 _OF_GPU: Final = SchedulerSettings()
 _SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
@@ -206,7 +206,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     def why_unsearched(self, context: PassContext) -> Callable[[Computation], str]:
         """The same for a search, which also counts what a computation runs."""
         costs = self._tpu_costs(context)
-        return lambda each: "" if costs is None else why_unpriced_within(each, costs)
+        return lambda each: "" if costs is None else why_unsearched(each, costs)
 
     def options_of_checks(
         self, module: Module, context: PassContext

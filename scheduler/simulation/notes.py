@@ -9,6 +9,7 @@ from hlo_passes.scheduler.latency.estimate import share_remarks
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
+from hlo_passes.scheduler.simulation.units import time_text
 
 ESTIMATES: Final = "all times are estimates"
 #: Text in the notes that limit how far the headline's numbers can be trusted.
@@ -87,6 +88,13 @@ def notes_of(
         notes.append(
             f"the compiler's log has only a cost of {names}, not of what runs inside: "
             "collectives there are not shown"
+        )
+    if late := prices.arrivals_us:
+        what = "transfer arrives" if len(late) == 1 else "transfers arrive"
+        notes.append(
+            f"{len(late)} {what} at another slice up to {time_text(max(late))} later, "
+            "by the compiler's log: the step does not count that, nor does the "
+            "compiler's statistic"
         )
     if count := surroundings.cut_in_two:
         what = "begins or ends" if count == 1 else "begin or end"

@@ -73,6 +73,13 @@ class Prices:
         """Matrix products of which XLA's table takes more than their share."""
         return sum(self.inflated.values())
 
+    @property
+    def arrivals_us(self) -> tuple[float, ...]:
+        """How long what slices send takes to arrive, as far as a table has it."""
+        table = _table_of(self.estimator)
+        edges = {} if table is None else table.edges
+        return tuple(us for to in edges.values() for us in to.values())
+
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
         found = self.compute(instruction)

@@ -50,6 +50,8 @@ _HOST_SPACE: Final = "S(5)"
 _SPARSE_CORE_QUEUE: Final = Stream("sparsecore")
 #: Copies inside a TPU share the bandwidth of its memory, so they do, too.
 _DMA_QUEUE: Final = Stream("dma")
+#: What goes to other slices, and what comes from them, over the data center's network.
+_SLICE_QUEUES: Final = {"send": Stream("dcn-out"), "recv": Stream("dcn-in")}
 _NO_CONTINUATIONS: Final = Continuations()
 
 Groups = tuple[tuple[int, ...], ...]
@@ -126,6 +128,8 @@ class Surroundings:
             return _SPARSE_CORE_QUEUE
         if self._is_dma(start):
             return _DMA_QUEUE
+        if self.is_tpu and transfer_attributes.is_between_slices(start):
+            return _SLICE_QUEUES[work_of(start)]
         known = self._streams.get(start)
         if known is not None and known.kind != "default":
             return known

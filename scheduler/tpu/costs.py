@@ -2,12 +2,14 @@
 
     {"unit": "cycles", "chip": "v5e", "tensorcore_mhz": 1500, "topology": "2x4",
      "node_cost_cycles": {"fusion.1": 810486.0}, "latency_cycles": {"start.1": 4213.5},
+     "edge_latency_cycles": {"send.1": {"recv-done.1": 18750000.0}},
      "memory_limit_bytes": 15830000000, "flags": "xla_...=...,..."}
 
 `hlo-passes lower --target=v5e --stage=tpu-scheduled --write-costs=FILE` writes it;
 `--costs=FILE` reads it wherever costs are read. The compiler gives every node 1 cycle
 at least, so a name that is missing costs 1 in its scheduler. The latency of a start is
-that of the edge to its done; an edge to a control successor has 1.
+that of the edge to its done; an edge to a control successor has 1, but for those that
+are listed: what a slice sends to another one arrives later.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class TpuCosts:
         mhz: TensorCore clock in which they are counted.
         node_cycles: by instruction.
         latency_cycles: by start.
+        edge_cycles: by start, to what is not its done, if that is more than a cycle.
         topology: the grid of chips it was compiled for, '' unknown.
         memory_limit_bytes: of the memory rules, None where the log had none.
         flags: of the compiler, `name=value,...`.
@@ -54,6 +57,7 @@ class TpuCosts:
     statistics: Mapping[str, Mapping[str, Mapping[str, float]]] = field(
         default_factory=dict
     )
+    edge_cycles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def in_cycles(self) -> TableEstimator:
         """What the compiler's scheduler works with: cycles, 1 for what is missing."""
@@ -63,18 +67,23 @@ class TpuCosts:
             NAME,
             absent=_LEAST_CYCLES,
             to_others=LOW,
+            edges=self.edge_cycles,
         )
 
     def in_us(self) -> TableEstimator:
         """The same as times: cycles divided by the clock."""
         return TableEstimator(
-            {name: cycles / self.mhz for name, cycles in self.node_cycles.items()},
-            {name: cycles / self.mhz for name, cycles in self.latency_cycles.items()},
+            self._as_us(self.node_cycles),
+            self._as_us(self.latency_cycles),
             NAME,
             absent=_LEAST_CYCLES / self.mhz,
             to_others=LOW,
+            edges={name: self._as_us(to) for name, to in self.edge_cycles.items()},
             has_whole_loops=True,
         )
+
+    def _as_us(self, cycles: Mapping[str, float]) -> dict[str, float]:
+        return {name: count / self.mhz for name, count in cycles.items()}
 
     def to_json(self) -> dict[str, Any]:
         """The contents of a costs file."""
@@ -87,6 +96,7 @@ class TpuCosts:
             "memory_limit_bytes": self.memory_limit_bytes,
             "node_cost_cycles": dict(self.node_cycles),
             "latency_cycles": dict(self.latency_cycles),
+            "edge_latency_cycles": {n: dict(to) for n, to in self.edge_cycles.items()},
             "statistics": {k: dict(v) for k, v in self.statistics.items()},
         }
 
@@ -120,6 +130,7 @@ def tpu_costs(path: str) -> TpuCosts | None:
         str(view.get("topology") or ""),
         limit,
         str(view.get("flags") or ""),
+        edge_cycles=_edges(path, view),
     )
 
 
@@ -139,6 +150,14 @@ def _numbers(path: str, view: Mapping[str, Any], key: str) -> dict[str, float]:
         if not _is_number(cycles):
             raise _refuse(path, f"{key}[{name!r}] is {cycles!r:.40}, not cycles")
     return {name: float(cycles) for name, cycles in table.items()}
+
+
+def _edges(path: str, view: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    key = "edge_latency_cycles"
+    table = view.get(key) or {}
+    if not isinstance(table, dict):
+        raise _refuse(path, f"{key} is not a table of names")
+    return {str(name): _numbers(path, table, name) for name in table}
 
 
 def _is_number(value: Any) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.ir.opcodes import facts
+from hlo_passes.scheduler.estimators.base import LOW
 from hlo_passes.whole_numbers import number_of_digits
 
 _LINE: Final = re.compile(r"I\d{4} \S+\s+\d+ latency_hiding_scheduler\.cc:\d+\] ?(.*)")
@@ -47,6 +48,7 @@ class Round:
         computation: its name.
         cost_cycles: by node.
         latency_cycles: by start, to its done.
+        edge_cycles: by start, latencies to others, where they are not the least.
         resources: (resource, usage) of the nodes that have any.
         decisions: (chosen, other, reason), '' and 'first' for the first candidate.
         placed: in the order of placing, the last instruction of the program first.
@@ -57,6 +59,7 @@ class Round:
     computation: str = ""
     cost_cycles: dict[str, float] = field(default_factory=dict)
     latency_cycles: dict[str, float] = field(default_factory=dict)
+    edge_cycles: dict[str, dict[str, float]] = field(default_factory=dict)
     resources: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     decisions: list[Row] = field(default_factory=list)
     placed: list[str] = field(default_factory=list)
@@ -91,6 +94,11 @@ class SchedulerLog:
     def latency_cycles(self) -> Mapping[str, float]:
         """Latencies of all starts, by name."""
         return {n: c for each in self.rounds for n, c in each.latency_cycles.items()}
+
+    @property
+    def edge_cycles(self) -> Mapping[str, Mapping[str, float]]:
+        """Latencies of starts to what is not their done, as far as they take time."""
+        return {n: c for each in self.rounds for n, c in each.edge_cycles.items()}
 
 
 def read_log(lines: Iterable[str]) -> SchedulerLog:
@@ -144,6 +152,8 @@ class _Reader:
             for start, user, latency in self._edges:
                 if self._start_of.get(user) == start:
                     this.latency_cycles[start] = latency
+                elif latency > LOW:
+                    this.edge_cycles.setdefault(start, {})[user] = latency
         elif match := _PAIR.match(said):
             this.decisions.append((match[1], match[2], match[3]))
         elif match := _FIRST.match(said):

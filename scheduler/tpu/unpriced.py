@@ -40,6 +40,17 @@ def why_unpriced(computation: Computation, costs: TpuCosts) -> str:
     return _told(_unpriced(computation, costs))
 
 
+def why_unsearched(computation: Computation, costs: TpuCosts) -> str:
+    """Why no search may judge orders of a computation, '' if one may.
+
+    Complexity: linear in the instructions that it runs.
+    """
+    late = [i.name for i in computation.instructions if i.name in costs.edge_cycles]
+    if late:
+        return f"no statistic counts when another slice has what %{late[0]} sends"
+    return why_unpriced_within(computation, costs)
+
+
 def why_unpriced_within(computation: Computation, costs: TpuCosts) -> str:
     """The same, also of what the computation runs: loops, branches and calls.
 

@@ -27,9 +27,10 @@ EDGES = "control-edges"
 
 def main() -> int:
     program, target, topology, out, *given = sys.argv[1:]
+    topology, _, slices = topology.partition("*")
     folder = pathlib.Path(out)
     flags = [flag for flag in given if flag != EDGES]
-    grid = grid_to_compile_for(target, topology)
+    grid = grid_to_compile_for(target, topology, int(slices or 1))
     try:
         if EDGES in given:
             require_library(target)
