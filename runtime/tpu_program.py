@@ -110,6 +110,7 @@ class CompiledForTpu:
             flags,
             log.statistics,
             log.edge_cycles,
+            self.grid.slices,
         )
 
 

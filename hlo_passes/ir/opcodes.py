@@ -242,6 +242,9 @@ SYNC_COLLECTIVES: Final = frozenset(
     opcode for opcode, row in ROWS.items() if row.is_collective and not row.half
 )
 
+#: The operations whose time is that of matrix products.
+MATRIX_PRODUCTS: Final = frozenset({"convolution", "dot"})
+
 #: What starts a point-to-point transfer: send and recv.
 TRANSFERS: Final = frozenset(
     opcode

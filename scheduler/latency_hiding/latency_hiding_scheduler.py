@@ -252,7 +252,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         # What the compilation had stays; what somebody writes here shall do something.
         require_settings(self.tpu_flags)
         flags = ",".join(filter(None, (costs.flags, self.tpu_flags)))
-        return tpu_settings(name, flags, **changed)
+        return tpu_settings(name, flags, costs.slices, **changed)
 
     def pricing(self, context: PassContext) -> Pricing:
         """What the pass prices on: its own options, else what the pipeline was given.

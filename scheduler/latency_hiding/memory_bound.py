@@ -11,11 +11,10 @@ from typing import Final
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.opcodes import MATRIX_PRODUCTS, facts
 from hlo_passes.scheduler.estimators.base import is_nop
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
-_MATMULS: Final = ("dot", "convolution")
 #: cuBLAS and cublasLt GEMMs, cuDNN convolutions (not its reordering of filters).
 _LIBRARY_CALLS: Final = ("__cublas$gemm", "__cublas$lt$matmul", "__cudnn$conv")
 _REORDERING: Final = "__cudnn$convReorder"
@@ -28,7 +27,7 @@ def is_memory_bound(instruction: Instruction, tracker: AsyncTracker) -> bool:
     if known is not None:
         return known
     opcode = instruction.opcode
-    if is_nop(instruction) or runs_callees(instruction) or opcode in _MATMULS:
+    if is_nop(instruction) or runs_callees(instruction) or opcode in MATRIX_PRODUCTS:
         return False
     if facts(opcode).half and (
         tracker.is_supported_start(instruction)
@@ -60,7 +59,7 @@ def _holds_matmul(fusion: Instruction) -> bool:
     if is_custom and fusion_kind(fusion) == _CUDNN_FUSION:
         return True
     return any(
-        inner.opcode in _MATMULS
+        inner.opcode in MATRIX_PRODUCTS
         for body in fusion.called_computations
         for inner in body.instructions
     )

@@ -153,6 +153,7 @@ class Program:
         items: what happens, in order.
         works: by number.
         hands_over: whether it leaves something in flight at its end by design.
+        whole: places of loops, branches and calls that compute without a look inside.
     """
 
     computation: Computation
@@ -161,6 +162,7 @@ class Program:
     items: list[Item]
     works: list[Work]
     hands_over: bool
+    whole: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -216,6 +218,7 @@ class ProgramBuilder:
             items,
             list(works.values()),
             any(w.stream is not None and w.done is None for w in works.values()),
+            frozenset(k for k, i in enumerate(order) if i in self.prices.whole),
         )
 
     def _item(

@@ -87,8 +87,10 @@ def _compute_lane(placement: Placement) -> Iterator[Span]:
         if isinstance(item, Compute):
             for k in range(item.first, item.last + 1):
                 if ends[k] > starts[k]:
-                    # A loop is in here if its time is that of the whole.
-                    yield span(k, _CALL_KINDS.get(order[k].opcode, "compute"))
+                    is_whole = k in program.whole
+                    yield span(
+                        k, _CALL_KINDS[order[k].opcode] if is_whole else "compute"
+                    )
         elif isinstance(item, Call):
             if ends[item.position] > starts[item.position]:
                 yield span(item.position, _CALL_KINDS[order[item.position].opcode])

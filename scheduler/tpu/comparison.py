@@ -137,7 +137,10 @@ def compare_schedules(
         log: of the compilation.
     """
     settings = tpu_settings(
-        costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
+        costs.chip,
+        costs.flags,
+        costs.slices,
+        memory_limit_bytes=costs.memory_limit_bytes,
     )
     estimator = EstimatorStack((costs.in_cycles(),))
     result = schedule_module(before, estimator, settings)
@@ -168,7 +171,10 @@ def figures_of(module: Module, costs: TpuCosts) -> dict[str, Figures]:
     Computations with work that the costs lack have none.
     """
     settings = tpu_settings(
-        costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
+        costs.chip,
+        costs.flags,
+        costs.slices,
+        memory_limit_bytes=costs.memory_limit_bytes,
     )
     result = schedule_module(
         module,
@@ -182,7 +188,7 @@ def figures_of(module: Module, costs: TpuCosts) -> dict[str, Figures]:
 
 def without_figures(module: Module, costs: TpuCosts) -> dict[str, str]:
     """By computation, why it has no statistic of ours: work that the costs lack."""
-    tracker = make_tracker(tpu_settings(costs.chip, costs.flags))
+    tracker = make_tracker(tpu_settings(costs.chip, costs.flags, costs.slices))
     found = computations_to_schedule(module, tracker)
     return {each.name: why for each in found if (why := why_unpriced(each, costs))}
 

@@ -1,6 +1,7 @@
 """Costs as XLA:TPU's scheduler had them in a compilation of the user's own, in cycles.
 
     {"unit": "cycles", "chip": "v5e", "tensorcore_mhz": 1500, "topology": "2x4",
+     "slices": 1,
      "node_cost_cycles": {"fusion.1": 810486.0}, "latency_cycles": {"start.1": 4213.5},
      "edge_latency_cycles": {"send.1": {"recv-done.1": 18750000.0}},
      "memory_limit_bytes": 15830000000, "flags": "xla_...=...,..."}
@@ -42,6 +43,7 @@ class TpuCosts:
         latency_cycles: by start.
         edge_cycles: by start, to what is not its done, if that is more than a cycle.
         topology: the grid of chips it was compiled for, '' unknown.
+        slices: so many of these grids.
         memory_limit_bytes: of the memory rules, None where the log had none.
         flags: of the compiler, `name=value,...`.
         statistics: wasted and total cycles by computation, before and after.
@@ -58,6 +60,7 @@ class TpuCosts:
         default_factory=dict
     )
     edge_cycles: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    slices: int = 1
 
     def in_cycles(self) -> TableEstimator:
         """What the compiler's scheduler works with: cycles, 1 for what is missing."""
@@ -92,6 +95,7 @@ class TpuCosts:
             "chip": self.chip,
             "tensorcore_mhz": self.mhz,
             "topology": self.topology,
+            "slices": self.slices,
             "flags": self.flags,
             "memory_limit_bytes": self.memory_limit_bytes,
             "node_cost_cycles": dict(self.node_cycles),
@@ -122,6 +126,9 @@ def tpu_costs(path: str) -> TpuCosts | None:
     limit = view.get("memory_limit_bytes")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise _refuse(path, f"memory_limit_bytes is {limit!r:.40}, not bytes")
+    slices = view.get("slices", 1)
+    if isinstance(slices, bool) or not isinstance(slices, int) or slices < 1:
+        raise _refuse(path, f"slices is {slices!r:.40}, not a number of grids")
     return TpuCosts(
         chip(name).name,
         float(mhz),
@@ -131,6 +138,7 @@ def tpu_costs(path: str) -> TpuCosts | None:
         limit,
         str(view.get("flags") or ""),
         edge_cycles=_edges(path, view),
+        slices=slices,
     )
 
 

@@ -5,9 +5,12 @@
 
 The compiler's scheduler prices every instruction of each computation that has something
 asynchronous. Of those that take time a costs file names all, if it is of the module's
-compilation and stage; passes may add a few. After that stage v5e cuts all-gathers into
-fusions, whose names no costs have. Names such as `fusion.3` are common, so a file of
-another program names some, too.
+compilation and stage; passes may add a few, but no matrix product. After that stage v5e
+cuts all-gathers into fusions, whose names no costs have. Names such as `fusion.3` are
+common, so a file of another program names some, too.
+
+Other computations have no costs. A loop that runs one has a cost of its own. Of an
+entry that has nothing asynchronous nothing is known, and the first line says so.
 """
 
 from __future__ import annotations
@@ -17,13 +20,16 @@ from typing import Final
 
 from hlo_passes.analysis.module_state import WrongStateError, how_to_price_tpus
 from hlo_passes.ir.async_form import is_start
-from hlo_passes.ir.calls import scheduled_computations
+from hlo_passes.ir.calls import runs_callees, scheduled_computations
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import MATRIX_PRODUCTS
 from hlo_passes.pricing import DEFAULT_TARGET
+from hlo_passes.scheduler.estimators.table import is_priced_whole
 from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts
-from hlo_passes.scheduler.tpu.unpriced import LEAST_WORK
+from hlo_passes.scheduler.tpu.unpriced import LEAST_WORK, may_take_time
 
 #: A file that names a smaller share of what takes time is of something else.
 LEAST_NAMED: Final = 0.5
@@ -74,6 +80,15 @@ def _is_cut(instruction: Instruction) -> bool:
     )
 
 
+def _is_product(instruction: Instruction) -> bool:
+    """Whether it multiplies matrices, as no pass adds to a scheduled module."""
+    return instruction.opcode in MATRIX_PRODUCTS or any(
+        inner.opcode in MATRIX_PRODUCTS
+        for callee in instruction.called_computations
+        for inner in callee.instructions
+    )
+
+
 def require_costs_of(
     module: Module, costs: TpuCosts, path: str, target: str
 ) -> tuple[str, ...]:
@@ -95,11 +110,13 @@ def require_costs_of(
         )
     found = coverage(module, costs)
     count = len(found.missing)
+    told = _told_of(left_out(module, costs), path)
     if not count:
-        return ()
+        return told
     lacks = f"{path} has no cost for {count} of {found.total} instructions that"
-    if found.named_share < LEAST_NAMED:
-        first = found.missing[0]
+    products = [i for i in found.missing if _is_product(i) and not _is_cut(i)]
+    if found.named_share < LEAST_NAMED or products:
+        first = (*products, *found.missing)[0]
         raise WrongStateError(
             f"{lacks} take time, %{first.name} first: it is of another program, chip "
             "or stage",
@@ -107,4 +124,41 @@ def require_costs_of(
             location=first.location,
             hint=how_to_price_tpus(costs.chip),
         )
-    return (f"{lacks} take time: is it of this program, chip and stage?",)
+    return (f"{lacks} take time: is it of this program, chip and stage?", *told)
+
+
+def left_out(module: Module, costs: TpuCosts) -> list[Instruction]:
+    """What takes time in computations that the compiler does not price, and no caller.
+
+    Complexity: linear in instructions.
+    """
+    found: list[Instruction] = []
+    reached: dict[Computation, None] = {module.entry: None}
+    for computation in (left := [module.entry]):
+        is_priced = any(map(is_start, computation.instructions))
+        for instruction in computation.instructions:
+            if not runs_callees(instruction):
+                is_known = is_priced or instruction.name in costs.node_cycles
+                if not is_known and may_take_time(instruction):
+                    found.append(instruction)
+                continue
+            if is_priced_whole(instruction, costs.node_cycles, costs.latency_cycles):
+                continue
+            for callee in instruction.called_computations:
+                if callee not in reached:
+                    reached[callee] = None
+                    left.append(callee)
+    return found
+
+
+def _told_of(unpriced: list[Instruction], path: str) -> tuple[str, ...]:
+    if not unpriced:
+        return ()
+    count, first = len(unpriced), unpriced[0]
+    what = "instruction" if count == 1 else "instructions"
+    places = {each.computation.name for each in unpriced}
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return (
+        f"{path} has no cost for {count} {what} of %{first.computation.name}{more}, "
+        "where nothing is asynchronous: 0 was taken",
+    )

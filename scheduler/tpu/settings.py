@@ -47,7 +47,7 @@ FLAGS: Final[dict[str, str]] = {
     "xla_latency_hiding_scheduler_resource_serializing": "resource_serializing",
 }
 #: A chip is aggressive if its all-gathers are asynchronous: those of v5e by fusions,
-#: those of other chips by calls on SparseCores.
+#: those of other chips by calls on SparseCores. With several slices any chip is.
 _FUSION_FLAG: Final = "xla_tpu_enable_async_collective_fusion"
 _CALLS_FLAG: Final = "xla_tpu_enable_sparse_core_collective_offload_all_gather"
 #: Flags of the limit of calls on one SparseCore: with a queue, and without one.
@@ -62,13 +62,16 @@ _YES: Final = ("true", "enabled", "1")
 _NO: Final = ("false", "disabled", "0")
 
 
-def tpu_settings(name: str, flags: str = "", **changes: Any) -> SchedulerSettings:
+def tpu_settings(
+    name: str, flags: str = "", slices: int = 1, **changes: Any
+) -> SchedulerSettings:
     """The settings of a chip's scheduler.
 
     Args:
         name: of the chip, as 'v5e'.
         flags: of the compiler, `name=value,...`; those that are no settings of the
             scheduler are left aside.
+        slices: grids of chips that run the program.
         changes: settings by name, which come last.
 
     Raises UsageError U250 for an unknown chip, U251 for a flag that is none.
@@ -81,6 +84,7 @@ def tpu_settings(name: str, flags: str = "", **changes: Any) -> SchedulerSetting
         is_aggressive = bool(by_calls)
     if said.get(_FUSION_FLAG) is False:
         is_aggressive = False
+    is_aggressive = is_aggressive or slices > 1
     values["aggressive_scheduling_policies"] = is_aggressive
     values["sparse_core_queue"] = queues
     values |= {

@@ -16,12 +16,12 @@ from hlo_passes.ir.async_form import half, is_collective, is_start, work_of
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import MATRIX_PRODUCTS
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tuning.choices import Choices
 from hlo_passes.scheduler.tuning.facts import ProgramFacts, facts_from
 from hlo_passes.scheduler.tuning.tpu_levers import TPU_LEVERS, Effect, TpuLever
 
-_PRODUCTS: Final = frozenset(["convolution", "dot"])
 _SLICES: Final = frozenset(["dynamic-slice", "slice"])
 #: What is known to do something comes first, above all what shortened a step on this
 #: chip: a small budget goes no further.
@@ -43,7 +43,9 @@ def tpu_facts_of(module: Module) -> ProgramFacts:
         module,
         _kinds,
         has_products=any(
-            i.opcode in _PRODUCTS for c in module.computations for i in c.instructions
+            i.opcode in MATRIX_PRODUCTS
+            for c in module.computations
+            for i in c.instructions
         ),
         has_async_work=any(
             is_start(i) and not is_collective(i)

@@ -327,7 +327,10 @@ def _compare(
     verdict.instructions = sum(len(c.instructions) for c in module.computations)
     came = orders_of(module)
     settings = tpu_settings(
-        costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
+        costs.chip,
+        costs.flags,
+        costs.slices,
+        memory_limit_bytes=costs.memory_limit_bytes,
     )
     environment = Environment(
         EstimatorStack((costs.in_cycles(),)),

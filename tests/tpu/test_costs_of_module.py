@@ -11,7 +11,8 @@ from hlo_passes import PassContext, Pipeline, Pricing, scheduler
 from hlo_passes.analysis.module_state import WrongStateError
 from hlo_passes.cli.main import main
 from hlo_passes.scheduler.tpu.costs import require_tpu_costs
-from hlo_passes.scheduler.tpu.costs_of_module import coverage
+from hlo_passes.scheduler.tpu.costs_of_module import coverage, left_out
+from hlo_passes.text.reader import parse
 from tests.tpu.test_modules import COSTS, TILED, costs_file
 
 #: What takes time in `TILED`: %s, %n, %d and %r.
@@ -30,6 +31,37 @@ ENTRY""",
     "  %beside = f32[64,256]{1,0:T(8,128)} fusion(%p), kind=kLoop, "
     "calls=%async_collective_fusion.1\n  %d = ",
 )
+
+
+#: The loop has a permute, and nothing else has anything asynchronous.
+BESIDE_A_LOOP = """HloModule beside, is_scheduled=true, num_partitions=4
+
+%less (i: (s32[], f32[64,256])) -> pred[] {
+  %i = (s32[]{:T(128)}, f32[64,256]{1,0:T(8,128)}) parameter(0)
+  %i.0 = s32[]{:T(128)} get-tuple-element(%i), index=0
+  %four = s32[]{:T(128)} constant(4)
+  ROOT %lt = pred[] compare(%i.0, %four), direction=LT
+}
+
+%body (x: (s32[], f32[64,256])) -> (s32[], f32[64,256]) {
+  %x = (s32[]{:T(128)}, f32[64,256]{1,0:T(8,128)}) parameter(0)
+  %k = s32[]{:T(128)} get-tuple-element(%x), index=0
+  %u = f32[64,256]{1,0:T(8,128)} get-tuple-element(%x), index=1
+  %s = (f32[64,256]{1,0:T(8,128)}, f32[64,256]{1,0:T(8,128)}, u32[], u32[]) collective-permute-start(%u), channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+  %d = f32[64,256]{1,0:T(8,128)} collective-permute-done(%s)
+  ROOT %t = (s32[]{:T(128)}, f32[64,256]{1,0:T(8,128)}) tuple(%k, %d)
+}
+
+ENTRY %main (p: f32[64,256]) -> f32[64,256] {
+  %p = f32[64,256]{1,0:T(8,128)} parameter(0)
+  %zero = s32[]{:T(128)} constant(0)
+  %n = f32[64,256]{1,0:T(8,128)} negate(%p)
+  %begin = (s32[]{:T(128)}, f32[64,256]{1,0:T(8,128)}) tuple(%zero, %n)
+  %w = (s32[]{:T(128)}, f32[64,256]{1,0:T(8,128)}) while(%begin), condition=%less, body=%body, backend_config={"known_trip_count":{"n":"4"}}
+  %y = f32[64,256]{1,0:T(8,128)} get-tuple-element(%w), index=1
+  ROOT %r = f32[64,256]{1,0:T(8,128)} negate(%y)
+}
+"""
 
 
 def lacking(*names: str) -> dict[str, float]:
@@ -86,6 +118,22 @@ def test_gaps_are_told_in_the_first_line(
     assert not any("has no cost" in remark for remark in whole.remarks)
 
 
+def test_a_matrix_product_that_is_missing_is_of_another_program(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few instructions may be most of the work."""
+    file = tmp_path / "m.hlo"
+    text = TILED.replace("%n = f32[64,256]", "%n = f32[64,64]").replace(
+        "negate(%p)", "dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={1}"
+    )
+    file.write_text(text.replace("add(%n, %d)", "negate(%d)"))
+    costs = costs_file(tmp_path, node_cost_cycles=lacking("n"))
+    assert main(["simulate", str(file), f"--costs={costs}"]) == 1
+    said = capsys.readouterr().err
+    assert "error[S019]" in said
+    assert "no cost for 1 of 4 instructions that take time, %n first" in said
+
+
 def test_what_was_cut_later_refuses_nothing(tmp_path: pathlib.Path) -> None:
     """The compiler's costs cannot know it; it is told all the same."""
     module = hlo_passes.parse(CUT)
@@ -106,6 +154,30 @@ def test_a_computation_without_anything_asynchronous_has_no_costs(
     costs = require_tpu_costs(costs_file(tmp_path, node_cost_cycles={}))
     assert coverage(module, costs).total == 0
     assert coverage(module, costs).named_share == 1.0
+
+
+def test_an_entry_that_is_not_priced_is_told_first(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loop is simulated by its body; what is beside it has no cost anywhere."""
+    file = tmp_path / "m.hlo"
+    file.write_text(BESIDE_A_LOOP)
+    inside = dict.fromkeys(["k", "u", "s", "d", "t"], 1.0)
+    costs = costs_file(tmp_path, node_cost_cycles=inside, latency_cycles={"s": 6000.0})
+    assert [
+        i.name for i in left_out(parse(BESIDE_A_LOOP), require_tpu_costs(costs))
+    ] == [
+        "n",
+        "r",
+    ]
+    for command in ("estimate", "simulate"):
+        assert main([command, str(file), f"--costs={costs}"]) == 0
+        assert (
+            f"{costs} has no cost for 2 instructions of %main, where nothing is "
+            "asynchronous: 0 was taken" in capsys.readouterr().out.splitlines()[0]
+        )
+    priced = costs_file(tmp_path, node_cost_cycles=inside | {"n": 9.0, "r": 9.0})
+    assert not left_out(parse(BESIDE_A_LOOP), require_tpu_costs(priced))
 
 
 def test_a_pass_refuses_before_it_orders(tmp_path: pathlib.Path) -> None:

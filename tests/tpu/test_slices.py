@@ -12,6 +12,7 @@ import hlo_passes
 from hlo_passes import PassContext, Pipeline, Pricing, scheduler
 from hlo_passes.scheduler.tpu.costs import require_tpu_costs
 from hlo_passes.scheduler.tpu.log import read_log
+from hlo_passes.scheduler.tpu.settings import tpu_settings
 from tests.tpu.judge import judged
 from tests.tpu.test_aot import needs_library
 from tests.tpu.test_modules import costs_file
@@ -144,10 +145,19 @@ Initial memory pressure for main: 0"""
     assert log.edge_cycles == {"sent": {"came.done": 20_000.0}}
 
 
+def test_with_slices_any_chip_is_aggressive() -> None:
+    for name, alone in (("v5e", True), ("v6e", False)):
+        assert tpu_settings(name).aggressive_scheduling_policies is alone
+        assert tpu_settings(name, slices=2).aggressive_scheduling_policies
+    flag = "xla_tpu_use_aggressive_scheduling=false"
+    assert not tpu_settings("v5e", flag, slices=2).aggressive_scheduling_policies
+
+
 @needs_library
-def test_the_order_is_the_compilers() -> None:
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+def test_the_order_is_the_compilers(chip: str) -> None:
     program = str(pathlib.Path(__file__).parent / "programs.py") + ":dependent_permutes"
-    verdict = judged(program, "v5e", "2x4*2")
+    verdict = judged(program, chip, "2x4*2")
     assert not verdict.outcome
     assert not verdict.differences
     assert verdict.rounds == verdict.orders == 1
