@@ -30,7 +30,8 @@ from hlo_passes.xla_release import XlaRelease
 
 #: Copies between host and device may have two streams of their own.
 CopyKind = Literal["memcpy-d2h", "memcpy-h2d"]
-#: A TPU's SparseCores, and its copies between HBM and VMEM, are two more.
+#: A TPU has more: its SparseCores, copies between HBM and VMEM, and the network between
+#: slices, each way.
 StreamKind = Literal[
     "default",
     "compute",
@@ -39,6 +40,8 @@ StreamKind = Literal[
     "memcpy-h2d",
     "sparsecore",
     "dma",
+    "dcn-in",
+    "dcn-out",
 ]
 
 #: Frontend attribute with the number of a stream, or the word 'collective'.
