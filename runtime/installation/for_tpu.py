@@ -16,7 +16,8 @@ At `pre-scheduler` XLA's own scheduler is still to run. It keeps an order only w
 control edges leave it no choice, so an order that a scheduler of ours made is pinned by
 them. A copy's start is pinned from above alone (`_chain`). Computations with
 `all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after
-this stage, and would make none.
+this stage, and would make none. They go back in the order in which they came: the
+compiler's scheduler would make something else of another one, which nobody has judged.
 
 At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
 them, and the compiler's costs do not have them; the order of a computation with one
@@ -113,13 +114,18 @@ def _keep_cut_gathers(module: Module, came: Orders) -> tuple[str, ...]:
     """Give computations with cut all-gathers the order back that they came with."""
     kept = []
     for computation in computations_with_cut_gathers(module):
-        before = came.get(computation)
-        now = computation.instructions
-        if before is None or before == now or set(before) != set(now):
-            continue
-        computation.set_order(before)
-        kept.append(computation.name)
+        if _gets_its_order_back(computation, came):
+            kept.append(computation.name)
     return tuple(kept)
+
+
+def _gets_its_order_back(computation: Computation, came: Orders) -> bool:
+    """Give an order back unless passes changed more than that; whether it had changed."""
+    before, now = came.get(computation), computation.instructions
+    if before is None or before == now or set(before) != set(now):
+        return False
+    computation.set_order(before)
+    return True
 
 
 def computations_with_cut_gathers(module: Module) -> list[Computation]:
@@ -152,6 +158,7 @@ def _pin(module: Module, came: Orders) -> tuple[str, ...]:
         if came.get(computation) == computation.instructions:
             continue
         if any(i.opcode == "all-gather-start" for i in computation.instructions):
+            _gets_its_order_back(computation, came)
             left.append(computation.name)
             continue
         _chain(computation)

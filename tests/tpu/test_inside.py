@@ -208,6 +208,8 @@ def test_all_gathers_that_start_are_not_pinned() -> None:
     left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
     assert left == ("main",)
     assert not any(i.control_predecessors for i in module.entry.instructions)
+    # The compiler's scheduler starts from what it would have started from.
+    assert module.entry.instructions == came[module.entry]
 
 
 def test_the_order_around_cut_all_gathers_stays() -> None:
