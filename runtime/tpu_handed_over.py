@@ -83,7 +83,8 @@ class HandedToTpu:
         common: instructions of theirs that the executable has, too.
         kept: of these, those in the place where the passes put them.
         given: (total, wasted) cycles of the order given, by computation: XLA's own
-            statistic at `pre-scheduler`, else ours.
+            statistic at `pre-scheduler`, else ours. Of computations that are not
+            pinned it is that of the order that XLA:TPU's scheduler makes then.
         original: the same of the order of XLA's scheduler, by its own statistic.
         unpriced: computations with work that the compiler's costs lack, and which. Our
             schedulers leave their order, and they have no statistic of ours: the
@@ -294,11 +295,13 @@ def _compared(
     if alone.log.rounds:
         original = logged_figures(alone.log, "after")
         unpriced = without_figures(went, alone.costs())
-        figures = (
-            logged_figures(ours.log, "before")
-            if installed.stage == _PRE
-            else figures_of(went, alone.costs())
-        )
+        if installed.stage == _PRE:
+            # What is not pinned has the order that XLA:TPU's scheduler then made.
+            made = logged_figures(ours.log, "after")
+            figures = logged_figures(ours.log, "before")
+            figures |= {name: made[name] for name in settled if name in made}
+        else:
+            figures = figures_of(went, alone.costs())
         given = {name: pair for name, pair in figures.items() if name in original}
     return HandedToTpu(
         alone,

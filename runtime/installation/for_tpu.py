@@ -112,15 +112,12 @@ def _without_schedule(stage: str) -> NotForTpuError:
 
 def _keep_cut_gathers(module: Module, came: Orders) -> tuple[str, ...]:
     """Give computations with cut all-gathers the order back that they came with."""
-    kept = []
-    for computation in computations_with_cut_gathers(module):
-        if _gets_its_order_back(computation, came):
-            kept.append(computation.name)
-    return tuple(kept)
+    cut = computations_with_cut_gathers(module)
+    return tuple(each.name for each in cut if _gets_its_order_back(each, came))
 
 
 def _gets_its_order_back(computation: Computation, came: Orders) -> bool:
-    """Give an order back unless passes changed more than that; whether it had changed."""
+    """Give back an order if nothing else changed; returns whether it had changed."""
     before, now = came.get(computation), computation.instructions
     if before is None or before == now or set(before) != set(now):
         return False
