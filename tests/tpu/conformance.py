@@ -1,5 +1,6 @@
 """Compare with XLA:TPU: `python -m tests.tpu.conformance [--chips v5e:2x4,...]`.
 
+    --chips v5e:2x4*2      two slices of these chips
     --edges                the same, with control edges out of starts
     --varied               the programs written for TPUs, with one flag after the other
     --table results.md     counts as tables, by chip, program and flags
