@@ -10,6 +10,10 @@ import pytest
 
 import hlo_passes
 from hlo_passes import PassContext, Pipeline, Pricing, scheduler
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.tpu.costs import require_tpu_costs
 from hlo_passes.scheduler.tpu.log import read_log
 from hlo_passes.scheduler.tpu.settings import tpu_settings
@@ -53,40 +57,71 @@ COSTS: dict[str, Any] = {
 }
 
 
+EDGE = ("sent", "came.done")
+
+
 def names(module: hlo_passes.Module) -> list[str]:
     return [i.name for i in module.entry.instructions]
 
 
-def scheduled(folder: pathlib.Path, text: str = TWO_SLICES) -> list[str]:
+def scheduled(folder: pathlib.Path, text: str, costs: dict[str, Any]) -> list[str]:
     module = hlo_passes.parse(text)
-    context = PassContext(Pricing(costs=costs_file(folder, **COSTS)))
+    context = PassContext(Pricing(costs=costs_file(folder, **costs)))
     Pipeline.parse("latency-hiding-scheduler", context).run(module)
     return names(module)
 
 
-def test_what_is_given_is_sent_first(tmp_path: pathlib.Path) -> None:
-    order = scheduled(tmp_path)
-    assert order.index("sent") < order.index("n")
-    # The data of the other slice is on its way for longer than all work takes.
-    assert order.index("came.done") > order.index("m")
+def early(text: str) -> list[str]:
+    """What goes as early as it can, whatever else is ready."""
+    entry = hlo_passes.parse(text).entry
+    estimator = EstimatorStack((TableEstimator(),))
+    tracker = make_tracker(tpu_settings("v5e"))
+    graph = ScheduleGraph(entry, entry.instructions, estimator, tracker)
+    return [i.name for n, i in enumerate(entry.instructions) if graph.force_delay[n]]
+
+
+def test_what_is_given_is_sent_first() -> None:
+    assert early(TWO_SLICES) == ["sent"]
 
 
 @pytest.mark.parametrize("through", ["bitcast", "copy"])
-def test_laid_out_anew_it_is_still_given(through: str, tmp_path: pathlib.Path) -> None:
-    text = TWO_SLICES.replace(
-        "  %n =", f"  %same = {ARRAY} {through}(%p)\n  %n ="
-    ).replace("send(%p,", "send(%same,")
-    order = scheduled(tmp_path, text)
+def test_laid_out_anew_it_is_still_given(through: str) -> None:
+    same = f"  %same = {ARRAY} {through}(%p)\n  %n ="
+    text = TWO_SLICES.replace("  %n =", same).replace("send(%p,", "send(%same,")
+    assert early(text) == ["sent"]
+
+
+def test_what_is_made_here_waits_for_its_turn() -> None:
+    assert early(TWO_SLICES.replace("send(%p,", "send(%n,")) == []
+
+
+def test_what_goes_to_the_host_does_too() -> None:
+    assert early(TWO_SLICES.replace("xla_megascale_runtime", "another")) == []
+
+
+def test_what_arrives_late_is_asked_for_last(tmp_path: pathlib.Path) -> None:
+    order = scheduled(tmp_path, TWO_SLICES, COSTS)
     assert order.index("sent") < order.index("n")
+    assert order.index("came.done") > order.index("m")
 
 
-def test_what_is_made_here_has_no_such_hint(tmp_path: pathlib.Path) -> None:
-    text = TWO_SLICES.replace("send(%p,", "send(%n,")
-    module = hlo_passes.parse(text)
-    context = PassContext(Pricing(costs=costs_file(tmp_path, **COSTS)))
-    Pipeline.parse("latency-hiding-scheduler", context).run(module)
-    order = names(module)
-    assert order.index("n") < order.index("sent") < order.index("came.done")
+def test_several_are_in_flight(tmp_path: pathlib.Path) -> None:
+    lines = TWO_SLICES.splitlines()
+    more = [
+        f"  %other = {PAIR} send(%p, %first), {BETWEEN}",
+        f"  %other.done = token[] send-done(%other), {BETWEEN}",
+    ]
+    at = next(k for k, line in enumerate(lines) if "%sent.done =" in line)
+    costs = COSTS | {
+        "latency_cycles": {"sent": 30_000.0, "other": 30_000.0, "came": 6000.0},
+        "node_cost_cycles": COSTS["node_cost_cycles"]
+        | {"other": 1.0, "other.done": 1.0},
+    }
+    text = "\n".join([*lines[:at], *more, *lines[at:], ""])
+    order = scheduled(tmp_path, text, costs)
+    assert max(map(order.index, ["sent", "other"])) < min(
+        map(order.index, ["sent.done", "other.done"])
+    )
 
 
 def test_no_search_moves_what_has_yet_to_arrive(tmp_path: pathlib.Path) -> None:
@@ -111,6 +146,9 @@ def test_costs_are_written_and_read(tmp_path: pathlib.Path) -> None:
     costs = require_tpu_costs(costs_file(tmp_path, **COSTS))
     assert costs.edge_cycles == COSTS["edge_latency_cycles"]
     assert costs.to_json()["edge_latency_cycles"] == COSTS["edge_latency_cycles"]
+    module = hlo_passes.parse(TWO_SLICES)
+    sent, done = (i for i in module.entry.instructions if i.name in EDGE)
+    assert costs.in_cycles().latency(sent, done).us == 20_000.0
     table = costs.in_us()
     assert table.edges["sent"]["came.done"] == pytest.approx(20_000.0 / costs.mhz)
 
