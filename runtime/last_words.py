@@ -21,15 +21,18 @@ _LETTERS: Final = 300
 #: The end of a log that is read: more than a trace of frames takes.
 _READ_BYTES: Final = 1 << 20
 _DONE: Final = b"."
-#: What begins the line with the reason; frames come after it.
-_FATAL: Final = re.compile(r"F\d{4} |\*\*\* ")
+#: What begins the line with the reason, the best first; frames come after it.
+_FATAL: Final = (re.compile(r"F\d{4} "), re.compile(r"\*\*\* "))
 
 
 def last_words(log: str) -> str:
     """The line of a log that says why its process ended; '' for an empty one."""
     lines = [line for line in log.split("\n") if line.strip()]
-    fatal = [line for line in lines if _FATAL.match(line)]
-    return (fatal or lines or [""])[-1].strip()[:_LETTERS]
+    for begins in _FATAL:
+        fatal = [line for line in lines if begins.match(line)]
+        if fatal:
+            return fatal[-1].strip()[:_LETTERS]
+    return (lines or [""])[-1].strip()[:_LETTERS]
 
 
 @contextlib.contextmanager
@@ -60,7 +63,7 @@ def _tell(file: int) -> None:
     data = os.pread(file, _READ_BYTES, max(0, size - _READ_BYTES))
     words = last_words(data.decode(errors="replace")) or "nothing"
     said = "".join(each if each.isprintable() else " " for each in words)
-    what = "this process ended inside a library, which said last"
+    what = "this process ended while a library was at work, which said last"
     os.write(sys.stderr.fileno(), f"error[R006]: {what}:\n  {said}\n".encode())
 
 

@@ -62,6 +62,10 @@ _ENDED_BY: Final = {
     f" t.get_topology_desc(platform={PLATFORM!r}, topology_name='v5e:2x4')",
 }
 #: What the library writes before its sentence.
+#: Signals that come from outside: SIGKILL and SIGTERM.
+_ENDED_BY_OTHERS: Final = (-9, -15)
+#: A library that takes longer to start is left to the compilation itself.
+_MOST_SECONDS: Final = 120
 _BEFORE_WORDS: Final = re.compile(r"F\d{4} [^\]]*\] |ERROR: ")
 #: The first lines of an answer of the library that people have to read.
 _SHOWN_LETTERS: Final = 400
@@ -140,6 +144,11 @@ def _check_variable(name: str, flags: str) -> None:
     """CompilationError R004 for flags over which a library ends its process."""
     if not flags:
         return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        _try_variable(name, flags)
+
+
+def _try_variable(name: str, flags: str) -> None:
     tried = subprocess.run(
         [
             sys.executable,
@@ -152,9 +161,11 @@ def _check_variable(name: str, flags: str) -> None:
         capture_output=True,
         text=True,
         errors="replace",
+        timeout=_MOST_SECONDS,
         check=False,
     )
-    if tried.returncode:
+    # What somebody else ended says nothing of the flags.
+    if tried.returncode and tried.returncode not in _ENDED_BY_OTHERS:
         said = _BEFORE_WORDS.sub("", last_words(tried.stderr), count=1)
         raise CompilationError(
             f"XLA refuses the flags of {name}: {said}",

@@ -70,6 +70,8 @@ def is_handed_in(done: Instruction) -> bool:
     if not done.operands or done.operands[0].opcode != "get-tuple-element":
         return False
     element = done.operands[0]
+    if not element.operands:
+        return False
     carried = element.operands[0]
     if carried.opcode == "parameter":
         return _is_body(element.computation)

@@ -17,7 +17,8 @@ from what a start is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hlo_passes.ir.opcodes import facts
@@ -32,15 +33,21 @@ if TYPE_CHECKING:
 
 
 def check_loop(loop: Instruction, body: Computation, report: Report) -> None:
-    """Report elements of a loop's state that are a start on one way only."""
+    """Report elements of a loop's state that are a start on one way only.
+
+    Complexity: linear in the elements and in what looks at them.
+    """
     if not hands_over(loop) or len(loop.operands) != 1 or body.root is None:
         return
     if len(body.parameters) != 1:
         return
     (given,), inside = loop.operands, body.parameters[0]
     going_in = (("is given", given), ("gets back from its body", body.root))
-    coming_out = (("its body", inside), ("its caller", loop))
-    for index in _in_flight(going_in, coming_out):
+    coming_out = (
+        ("its body", inside, _fates(inside)),
+        ("its caller", loop, _fates(loop)),
+    )
+    for index in _in_flight((given, body.root), (fates for *_, fates in coming_out)):
         for verb, state in going_in:
             if state.opcode != "tuple" or index >= len(state.operands):
                 continue
@@ -51,36 +58,35 @@ def check_loop(loop: Instruction, body: Computation, report: Report) -> None:
                     f"element {index} is a start in flight, but %{loop.name} {verb} "
                     f"{element.opcode} %{element.name}",
                 )  # fmt: skip
-        for who, state in coming_out:
-            if _is_taken_apart(state) and not any(
-                _ends(user, element) or user.opcode == "tuple"
-                for element in _elements(state, index)
-                for user in element.users
-            ):
+        for who, state, fates in coming_out:
+            fate = fates.get(index, _Fate())
+            if not fate.ends and not fate.carries and _is_taken_apart(state):
                 report.add(
                     loop, "V501",
                     f"element {index} is a start in flight, but {who} does not end it",
                 )  # fmt: skip
+            elif len(fate.ends) > 1 or (fate.ends and fate.carries):
+                names = ", ".join(f"%{each.name}" for each in fate.ends + fate.carries)
+                report.add(
+                    loop, "V501",
+                    f"element {index} is one start in flight, but {who} ends it or "
+                    f"carries it on several times: {names}",
+                )  # fmt: skip
 
 
-def check_handed_in(done: Instruction, element: Instruction, report: Report) -> None:
-    """Check a done of what a loop was given or has left."""
+def check_handed_in(half: Instruction, element: Instruction, report: Report) -> None:
+    """Check an update or done of what a loop was given or has left."""
     elements = element.shape.elements
     if not element.shape.is_tuple or len(elements) < 2 or not elements[0].is_tuple:
         report.add(
-            done, "V502",
+            half, "V502",
             f"%{element.name} is {element.shape}, which no start returns",
         )  # fmt: skip
-        return
-    if not compatible(done.shape, elements[1]):
+    elif _half(half) == "done" and not compatible(half.shape, elements[1]):
         report.add(
-            done, "V505",
-            f"{done.opcode} returns {elements[1]}, not {done.shape}",
+            half, "V505",
+            f"{half.opcode} returns {elements[1]}, not {half.shape}",
         )  # fmt: skip
-    dones = [user for user in element.users if _half(user) == "done"]
-    if len(dones) != 1:
-        names = ", ".join(f"%{other.name}" for other in dones)
-        report.add(done, "V501", f"one start has several dones: {names}")
 
 
 def may_cross(half: Instruction) -> bool:
@@ -95,28 +101,44 @@ def _half(instruction: Instruction) -> str:
     return row.half if row.spelling == "generic" else ""
 
 
+@dataclass(slots=True)
+class _Fate:
+    """What becomes of an element of a state: what ends it, and what takes it along."""
+
+    ends: list[Instruction] = field(default_factory=list)
+    carries: list[Instruction] = field(default_factory=list)
+
+
+def _fates(state: Instruction) -> dict[int, _Fate]:
+    """By element, as far as something reads it."""
+    found: dict[int, _Fate] = {}
+    for element in state.users:
+        index = _index(element)
+        if index is None:
+            continue
+        fate = found.setdefault(index, _Fate())
+        for user in element.users:
+            if _ends(user, element):
+                fate.ends.append(user)
+            elif user.opcode == "tuple":
+                fate.carries.append(user)
+    return found
+
+
 def _in_flight(
-    going_in: Iterable[tuple[str, Instruction]],
-    coming_out: Iterable[tuple[str, Instruction]],
+    states: Iterable[Instruction], fates: Iterable[Mapping[int, _Fate]]
 ) -> list[int]:
     """The elements that are started or ended on any way into or out of the loop."""
     found = {
         index
-        for _, state in going_in
+        for state in states
         if state.opcode == "tuple"
         for index, element in enumerate(state.operands)
         if _half(element) in ("start", "update")
     }
-    for _, state in coming_out:
-        for element in state.users:
-            index = _index(element)
-            if index is not None and any(_ends(u, element) for u in element.users):
-                found.add(index)
+    for each in fates:
+        found |= {index for index, fate in each.items() if fate.ends}
     return sorted(found)
-
-
-def _elements(state: Instruction, index: int) -> list[Instruction]:
-    return [user for user in state.users if _index(user) == index]
 
 
 def _index(element: Instruction) -> int | None:

@@ -16,8 +16,9 @@ At `pre-scheduler` XLA's own scheduler is still to run. It keeps an order only w
 control edges leave it no choice, so an order that a scheduler of ours made is pinned by
 them. A copy's start is pinned from above alone (`_chain`). Computations with
 `all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after
-this stage, and would make none. They go back in the order in which they came: the
-compiler's scheduler would make something else of another one, which nobody has judged.
+this stage, and would make none. They go back in the order in which they came,
+unless passes changed more than that: the compiler's scheduler would make something else
+of another one, which nobody has judged.
 
 At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
 them, and the compiler's costs do not have them; the order of a computation with one
@@ -26,7 +27,7 @@ stays the compiler's, unless passes changed more than the order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from hlo_passes import proto_wire as wire
@@ -119,9 +120,21 @@ def _keep_cut_gathers(module: Module, came: Orders) -> tuple[str, ...]:
 def _gets_its_order_back(computation: Computation, came: Orders) -> bool:
     """Give back an order if nothing else changed; returns whether it had changed."""
     before, now = came.get(computation), computation.instructions
-    if before is None or before == now or set(before) != set(now):
+    if before is None or before == now or not _is_order_of(before, now):
         return False
     computation.set_order(before)
+    return True
+
+
+def _is_order_of(order: Sequence[Instruction], all_of: Sequence[Instruction]) -> bool:
+    """Whether an order has all instructions, and each after what it depends on."""
+    if set(order) != set(all_of):
+        return False
+    placed: set[Instruction] = set()
+    for each in order:
+        if not placed.issuperset((*each.operands, *each.control_predecessors)):
+            return False
+        placed.add(each)
     return True
 
 

@@ -19,6 +19,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.files import LARGER, TooLargeError, opened, read_file
 from hlo_passes.ir.async_form import is_start, is_transfer
 from hlo_passes.ir.calls import runs_callees
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import LOW, MOST_US
@@ -84,19 +85,39 @@ def is_priced_whole(
 ) -> bool:
     """Whether a loop, branch or call has a cost, and nothing that it runs has one.
 
-    XLA:TPU's scheduler prices a loop in its caller. It looks into the body only if that
-    has something asynchronous.
+    XLA:TPU's scheduler prices a loop in its caller. It looks into a computation only if
+    that has something asynchronous.
     """
     if not runs_callees(caller) or caller.name not in node_costs:
         return False
+    reached = dict.fromkeys(bodies_of(caller))
+    for computation in (left := [*reached]):
+        if has_costs(computation, node_costs, latencies):
+            return False
+        for inner in computation.instructions:
+            if runs_callees(inner):
+                new = [each for each in bodies_of(inner) if each not in reached]
+                reached |= dict.fromkeys(new)
+                left += new
+    return True
+
+
+def has_costs(
+    computation: Computation,
+    node_costs: Mapping[str, float],
+    latencies: Mapping[str, float],
+) -> bool:
+    """Whether an instruction of a computation, itself, has a cost."""
+    return any(
+        i.name in node_costs or i.name in latencies for i in computation.instructions
+    )
+
+
+def bodies_of(caller: Instruction) -> tuple[Computation, ...]:
+    """What a caller runs, without the condition of a loop."""
     callees = caller.called_computations
     # XLA's order of a loop's callees: the body, then the condition.
-    inside = callees[:1] if caller.opcode == "while" else callees
-    return not any(
-        instruction.name in node_costs or instruction.name in latencies
-        for callee in inside
-        for instruction in callee.instructions
-    )
+    return callees[:1] if caller.opcode == "while" else callees
 
 
 def read_costs(path: str) -> TableEstimator:

@@ -68,7 +68,8 @@ def note(graph: Hinted, n: int, instruction: Instruction) -> None:
     if settings.flavour == "tpu" and opcode == "send":
         # What another slice waits for goes as early as it can if it is there already.
         between = transfer_attributes.is_between_slices(instruction)
-        graph.force_delay[n] = between and _is_given(instruction.operands[0])
+        if between and _is_given(instruction.operands[0]):
+            graph.force_delay[n] = 1
     if settings.flavour != "gpu":
         return
     if settings.pipeline_parallelism_opt_level == "ENABLE":

@@ -49,7 +49,8 @@ def how_on_tpus(target: str) -> str:
     chips = f"FILE.py:FUNCTION --target={target} --topology=GRID"
     return (
         f"flags of the compiler, which `hlo-passes tune {chips}` finds, and the order, "
-        f"by `hlo-passes compile {chips} --passes=schedule-improver`"
+        f"by `hlo-passes compile {chips} --passes=schedule-improver` (--slices=N for "
+        "several slices)"
     )
 
 

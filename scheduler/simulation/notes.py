@@ -16,7 +16,7 @@ ESTIMATES: Final = "all times are estimates"
 _NO_TIMES: Final = "abstract constants"
 #: How the note of loops that count once begins.
 _COUNTED_ONCE: Final = "trip counts are not known, 1 was used"
-#: Loops that the first line of a report names.
+#: Loops that a line names.
 _MOST_NAMED: Final = 3
 
 
@@ -84,12 +84,14 @@ def notes_of(
             "collectives: 0 was taken for each"
         )
     if prices.whole:
-        names = ", ".join(f"%{each.name}" for each in prices.whole)
+        names = ", ".join(f"%{each.name}" for each in [*prices.whole][:_MOST_NAMED])
+        if len(prices.whole) > _MOST_NAMED:
+            names += f" and {len(prices.whole) - _MOST_NAMED} more"
         notes.append(
             f"the compiler's log has only a cost of {names}, not of what runs inside: "
             "collectives there are not shown"
         )
-    if late := prices.arrivals_us:
+    if late := surroundings.sent_to_slices(prices.arrivals_us):
         what = "transfer arrives" if len(late) == 1 else "transfers arrive"
         notes.append(
             f"{len(late)} {what} at another slice up to {time_text(max(late))} later, "

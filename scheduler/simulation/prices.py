@@ -19,10 +19,13 @@ loop, branch or call takes the time that it has in its caller.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.async_form import half, work_of
+from hlo_passes.ir.calls import runs_callees
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import (
     COARSE,
@@ -33,7 +36,12 @@ from hlo_passes.scheduler.estimators.base import (
 from hlo_passes.scheduler.estimators.profile import MEASURED, PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
-from hlo_passes.scheduler.estimators.table import TableEstimator, is_priced_whole
+from hlo_passes.scheduler.estimators.table import (
+    TableEstimator,
+    bodies_of,
+    has_costs,
+    is_priced_whole,
+)
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
@@ -74,11 +82,11 @@ class Prices:
         return sum(self.inflated.values())
 
     @property
-    def arrivals_us(self) -> tuple[float, ...]:
-        """How long what slices send takes to arrive, as far as a table has it."""
+    def arrivals_us(self) -> dict[str, float]:
+        """By send, how long until others have it, us, as far as a table has it."""
         table = _table_of(self.estimator)
         edges = {} if table is None else table.edges
-        return tuple(us for to in edges.values() for us in to.values())
+        return {send: max(to.values()) for send, to in edges.items() if to}
 
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
@@ -139,6 +147,30 @@ class Prices:
             self.whole[caller] = None
         return found
 
+    def unpriced_beside(
+        self, caller: Instruction, trip_count: Callable[[Instruction], int]
+    ) -> float:
+        """What one run of a callee takes that has no cost itself, us.
+
+            while (40 us, 4 times)  ->  body: add (no cost), while (8 us by its body)
+                                        the rest of the body takes 2 us
+
+        Args:
+            caller: a loop or call. It has a cost, and so has what its callee runs.
+            trip_count: how often a loop runs.
+        """
+        table = _table_of(self.estimator)
+        bodies = bodies_of(caller)
+        if table is None or not table.has_whole_loops or len(bodies) != 1:
+            return 0.0
+        if caller.name not in table.node_costs:
+            return 0.0
+        if has_costs(bodies[0], table.node_costs, table.latencies):
+            return 0.0
+        times = trip_count(caller) if caller.opcode == "while" else 1
+        whole = table.node_costs[caller.name] / max(1, times)
+        return max(0.0, whole - _priced_inside(bodies[0], table, trip_count))
+
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.
 
@@ -178,6 +210,25 @@ class Prices:
         if (is_constant or found.model in COARSE) and found.us > 0.0:
             self.abstract[found.model] = self.abstract.get(found.model, 0) + 1
         return found
+
+
+def _priced_inside(
+    computation: Computation,
+    table: TableEstimator,
+    trip_count: Callable[[Instruction], int],
+) -> float:
+    """What the nodes with a cost take in a computation, or in its callees, us."""
+    if has_costs(computation, table.node_costs, table.latencies):
+        return sum(table.node_costs.get(i.name, 0.0) for i in computation.instructions)
+    found = 0.0
+    for inner in computation.instructions:
+        if runs_callees(inner):
+            times = trip_count(inner) if inner.opcode == "while" else 1
+            most = (
+                _priced_inside(each, table, trip_count) for each in bodies_of(inner)
+            )
+            found += times * max(most, default=0.0)
+    return found
 
 
 def fusion_of(start: Instruction) -> Instruction | None:

@@ -175,6 +175,8 @@ class ProgramBuilder:
     _programs: dict[Computation, Program] = field(default_factory=dict)
     #: Of the computation that is being read.
     _cut: Continuations = field(default_factory=Continuations)
+    #: What computations take that have no costs themselves, us.
+    _beside: dict[Computation, float] = field(default_factory=dict)
     #: Counts the starts of XLA's statistic; no setting changes that.
     _tracker: AsyncTracker = field(
         default_factory=lambda: make_tracker(SchedulerSettings())
@@ -192,19 +194,23 @@ class ProgramBuilder:
         costs = [0.0] * len(order)
         items: list[Item] = []
         works: dict[Instruction, Work] = {}
-        run_from, run_us = 0, 0.0
+        # What has no cost of its own is counted at the beginning, as one piece.
+        beside = self._beside.get(computation, 0.0)
+        run_from, run_us = 0, beside
+        costs[0] = beside
         for k, instruction in enumerate(order):
             item = self._item(k, instruction, works)
             cut = instruction in self._cut
             counts = item is None or cut or self.rules.xla_statistic
             if counts:
-                costs[k] = self.prices.node(instruction)
-                run_us += costs[k]
+                own = 0.0 if beside else self.prices.node(instruction)
+                costs[k] += own
+                run_us += own
             if item is None or isinstance(item, _Silent):
                 continue
             # Under XLA's rules a start or done costs time first, then has its effect;
             # a fusion that begins or ends a collective may compute something, too.
-            end = k + 1 if counts else k
+            end = k + 1 if counts or (run_us and k == run_from) else k
             if end > run_from:
                 items.append(Compute(run_from, end - 1, run_us))
             items.append(item)
@@ -229,6 +235,11 @@ class ProgramBuilder:
         if row.calls == "control-flow":
             if self.rules.xla_statistic or self.prices.has_whole_loop(instruction):
                 return None
+            beside = self.prices.unpriced_beside(
+                instruction, self.surroundings.trip_count
+            )
+            if beside:
+                self._beside[instruction.called_computations[0]] = beside
             return self._call(k, instruction)
         if row.half == "start":
             return self._start(k, instruction, works)

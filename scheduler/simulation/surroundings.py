@@ -8,6 +8,7 @@ surroundings.trip_count(loop)    how often it runs, else 1
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -19,6 +20,7 @@ from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_transfer, work_of
+from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -128,13 +130,26 @@ class Surroundings:
             return _SPARSE_CORE_QUEUE
         if self._is_dma(start):
             return _DMA_QUEUE
-        if self.is_tpu and transfer_attributes.is_between_slices(start):
-            return _SLICE_QUEUES[work_of(start)]
+        way = _SLICE_QUEUES.get(work_of(start)) if self.is_tpu else None
+        if way is not None and transfer_attributes.is_between_slices(start):
+            return way
         known = self._streams.get(start)
         if known is not None and known.kind != "default":
             return known
         kind = scope_kind(start, self._release) or "communication"
         return Stream(kind, 0)
+
+    def sent_to_slices(self, arrivals_us: Mapping[str, float]) -> tuple[float, ...]:
+        """Of times by name, those of sends to other slices that the module has."""
+        if not arrivals_us:
+            return ()
+        return tuple(
+            arrivals_us[instruction.name]
+            for computation in scheduled_computations(self.module)
+            for instruction in computation.instructions
+            if instruction.name in arrivals_us
+            and transfer_attributes.is_between_slices(instruction)
+        )
 
     def kind(self, start: Instruction) -> WorkKind:
         """What kind of work a start begins."""

@@ -5,7 +5,7 @@
 
 The compiler's scheduler prices every instruction of each computation that has something
 asynchronous. Of those that take time a costs file names all, if it is of the module's
-compilation and stage; passes may add a few, but no matrix product. After that stage v5e
+compilation and stage; passes may add a few, or copy a loop's body. After that stage v5e
 cuts all-gathers into fusions, whose names no costs have. Names such as `fusion.3` are
 common, so a file of another program names some, too.
 
@@ -26,7 +26,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import MATRIX_PRODUCTS
 from hlo_passes.pricing import DEFAULT_TARGET
-from hlo_passes.scheduler.estimators.table import is_priced_whole
+from hlo_passes.scheduler.estimators.table import bodies_of, is_priced_whole
 from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 from hlo_passes.scheduler.tpu.unpriced import LEAST_WORK, may_take_time
@@ -44,14 +44,19 @@ class Coverage:
     """How much of a module its costs name.
 
     Attributes:
-        total: instructions that take time and that the compiler's scheduler prices.
+        priced: instructions that take time and that the compiler's scheduler prices.
         missing: those of them that the costs lack, in text order.
         cut: of the missing ones, those of all-gathers that were cut later.
     """
 
-    total: int
+    priced: tuple[Instruction, ...]
     missing: tuple[Instruction, ...]
     cut: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many are priced."""
+        return len(self.priced)
 
     @property
     def named_share(self) -> float:
@@ -70,7 +75,7 @@ def coverage(module: Module, costs: TpuCosts) -> Coverage:
         if instruction.opcode not in LEAST_WORK
     ]
     missing = [i for i in priced if i.name not in costs.node_cycles]
-    return Coverage(len(priced), tuple(missing), sum(map(_is_cut, missing)))
+    return Coverage(tuple(priced), tuple(missing), sum(map(_is_cut, missing)))
 
 
 def _is_cut(instruction: Instruction) -> bool:
@@ -81,7 +86,7 @@ def _is_cut(instruction: Instruction) -> bool:
 
 
 def _is_product(instruction: Instruction) -> bool:
-    """Whether it multiplies matrices, as no pass adds to a scheduled module."""
+    """Whether it multiplies matrices; it may be most of the work."""
     return instruction.opcode in MATRIX_PRODUCTS or any(
         inner.opcode in MATRIX_PRODUCTS
         for callee in instruction.called_computations
@@ -115,7 +120,8 @@ def require_costs_of(
         return told
     lacks = f"{path} has no cost for {count} of {found.total} instructions that"
     products = [i for i in found.missing if _is_product(i) and not _is_cut(i)]
-    if found.named_share < LEAST_NAMED or products:
+    lacks_products = len(products) > sum(map(_is_product, found.priced)) - len(products)
+    if found.named_share < LEAST_NAMED or lacks_products:
         first = (*products, *found.missing)[0]
         raise WrongStateError(
             f"{lacks} take time, %{first.name} first: it is of another program, chip "
@@ -133,9 +139,11 @@ def left_out(module: Module, costs: TpuCosts) -> list[Instruction]:
     Complexity: linear in instructions.
     """
     found: list[Instruction] = []
-    reached: dict[Computation, None] = {module.entry: None}
+    #: Whether a caller's cost counts what is in a computation.
+    reached: dict[Computation, bool] = {module.entry: False}
     for computation in (left := [module.entry]):
-        is_priced = any(map(is_start, computation.instructions))
+        is_counted = reached[computation]
+        is_priced = is_counted or any(map(is_start, computation.instructions))
         for instruction in computation.instructions:
             if not runs_callees(instruction):
                 is_known = is_priced or instruction.name in costs.node_cycles
@@ -144,9 +152,11 @@ def left_out(module: Module, costs: TpuCosts) -> list[Instruction]:
                 continue
             if is_priced_whole(instruction, costs.node_cycles, costs.latency_cycles):
                 continue
-            for callee in instruction.called_computations:
+            bodies = bodies_of(instruction)
+            counts = instruction.name in costs.node_cycles and len(bodies) == 1
+            for callee in bodies:
                 if callee not in reached:
-                    reached[callee] = None
+                    reached[callee] = is_counted or counts
                     left.append(callee)
     return found
 

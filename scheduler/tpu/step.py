@@ -8,8 +8,10 @@ costs of its nodes, and the cycles that it waits. A loop in it costs iterations 
 the nodes of the body *without* what the body waits. So each loop is counted here as
 iterations times the body's own total, and the entry's total becomes the step.
 Iterations are the compiler's: the loop's cost over that of the body's nodes. The log
-calls waits for collectives wasted; its total also has those for copies to the host. All
-of these are estimates of the compiler, in cycles of the TensorCore.
+calls waits for collectives wasted; its total also has those for copies to the host. Of
+a loop without anything asynchronous of its own the log has no body. What loops inside
+it wait counts by the trip counts of the module. All of these are estimates of the
+compiler, in cycles of the TensorCore.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.errors import HloError
 from hlo_passes.ir.async_form import half, is_collective
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.estimators.table import bodies_of
 from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.scheduler.tpu.comparison import TOTAL, WASTED
 from hlo_passes.scheduler.tpu.costs import TpuCosts
@@ -61,13 +65,15 @@ def step_of(module: Module, costs: TpuCosts) -> TpuStep:
 
     Complexity: linear in instructions.
     """
-    return _Statistic(costs, costs.statistics.get("after", {})).step(module)
+    after = costs.statistics.get("after", {})
+    return _Statistic(costs, after, TripCounts(module)).step(module)
 
 
 @dataclass(slots=True)
 class _Statistic:
     costs: TpuCosts
     after: Mapping[str, Mapping[str, float]]
+    trips: TripCounts
     _known: dict[Computation, tuple[float, float]] = field(default_factory=dict)
 
     def step(self, module: Module) -> TpuStep:
@@ -100,14 +106,35 @@ class _Statistic:
 
         A conditional is left as the compiler prices it.
         """
-        body = next((c for c in caller.called_computations if c in self._known), None)
-        if body is None or caller.opcode == "conditional":
+        if caller.opcode == "conditional":
             return 0.0, 0.0, 0.0
+        (body,) = bodies_of(caller)
+        if body not in self._known:
+            return (float(self._trips(caller)), *self._waits_within(body))
         total, exposed = self._known[body]
         nodes = self._nodes(body)
         if nodes <= 0.0:
             return 0.0, 0.0, 0.0
         return cycles / nodes, total - nodes, exposed
+
+    def _trips(self, caller: Instruction) -> int:
+        return self.trips.or_once(caller) if caller.opcode == "while" else 1
+
+    def _waits_within(self, computation: Computation) -> tuple[float, float]:
+        """(cycles that its callees wait, exposed ones), where the log has no total."""
+        waits = exposed = 0.0
+        for caller in computation.instructions:
+            if not runs_callees(caller) or caller.opcode == "conditional":
+                continue
+            (body,) = bodies_of(caller)
+            if body in self._known:
+                total, hidden = self._known[body]
+                more = total - self._nodes(body)
+            else:
+                more, hidden = self._waits_within(body)
+            waits += self._trips(caller) * more
+            exposed += self._trips(caller) * hidden
+        return waits, exposed
 
     def _nodes(self, body: Computation) -> float:
         """Cycles of a body's nodes, without what it waits."""

@@ -31,7 +31,7 @@ def test_the_last_words_of_a_process_are_told(end: str) -> None:
     run = _run(b"greeting\nF1128 a.cc:1] Check failed: x\n    @ frame\n", end)
     assert run.returncode
     assert run.stderr == (
-        "error[R006]: this process ended inside a library, which said last:\n"
+        "error[R006]: this process ended while a library was at work, which said last:\n"
         "  F1128 a.cc:1] Check failed: x\n"
     )
 
@@ -49,3 +49,9 @@ def test_the_line_with_the_reason() -> None:
     )
     assert last_words("a\n*** SIGSEGV received\n  @ frame\n") == "*** SIGSEGV received"
     assert last_words("\n") == ""
+
+
+def test_the_reason_goes_before_the_head_of_the_frames() -> None:
+    log = "F1128 a.cc:1] Check failed: x\n*** Check failure stack trace: ***\n    @ f\n"
+    assert last_words(log) == "F1128 a.cc:1] Check failed: x"
+    assert last_words("a\n*** SIGSEGV (@0x0) ***\nb\n") == "*** SIGSEGV (@0x0) ***"

@@ -212,6 +212,22 @@ def test_all_gathers_that_start_are_not_pinned() -> None:
     assert module.entry.instructions == came[module.entry]
 
 
+def test_an_order_that_new_edges_forbid_is_not_given_back() -> None:
+    text = TILED.replace("collective-permute", "all-gather").replace(
+        "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}",
+        "replica_groups={{0},{1},{2},{3}}, dimensions={0}, use_global_device_ids=true",
+    )
+    module = hlo_passes.parse(text.replace(", u32[]{:S(2)}, u32[]{:S(2)}", ""))
+    came = orders_of(module)
+    order = list(module.entry.instructions)
+    order[1], order[2] = order[2], order[1]
+    module.entry.set_order(order)
+    module.entry.add_control_edge(order[1], order[2])
+    left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
+    assert left == ("main",)
+    hlo_passes.verify(module)
+
+
 def test_the_order_around_cut_all_gathers_stays() -> None:
     for text, kept in ((CUT, ("main",)), (WHOLE, ())):
         module = hlo_passes.parse(text)

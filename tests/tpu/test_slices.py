@@ -200,3 +200,36 @@ def test_the_order_is_the_compilers(chip: str) -> None:
     assert not verdict.differences
     assert verdict.rounds == verdict.orders == 1
     assert verdict.decisions == verdict.equal_decisions > 0
+
+
+def test_what_else_names_the_handler_has_a_lane_of_its_own(
+    tmp_path: pathlib.Path,
+) -> None:
+    pair = f"({ARRAY}, {ARRAY}, u32[]{{:S(2)}}, u32[]{{:S(2)}})"
+    permute = (
+        f"  %ps = {pair} collective-permute-start(%p), channel_id=1, "
+        "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}, "
+        'frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime"}'
+        f"\n  %pd = {ARRAY} collective-permute-done(%ps)\n  %n ="
+    )
+    text = TWO_SLICES.replace("  %n =", permute)
+    file = costs_file(tmp_path, **COSTS)
+    found = scheduler.simulate(hlo_passes.parse(text), costs=file)
+    lanes = {row.name: row.lane for row in found.collectives}
+    assert lanes["ps"] == "communication 0"
+
+
+def test_a_hint_of_the_user_stays() -> None:
+    hinted = BETWEEN.replace(
+        "frontend_attributes={",
+        'frontend_attributes={scheduler_hint="force_delay_async",',
+    )
+    text = TWO_SLICES.replace("send(%p,", "send(%n,").replace(BETWEEN, hinted)
+    assert early(text) == ["sent", "came"]
+
+
+def test_only_sends_of_the_module_are_told(tmp_path: pathlib.Path) -> None:
+    edges = {"nope": {"q": 30_000.0}}
+    file = costs_file(tmp_path, **(COSTS | {"edge_latency_cycles": edges}))
+    found = scheduler.simulate(hlo_passes.parse(TWO_SLICES), costs=file)
+    assert not any("at another slice" in note for note in found.notes)

@@ -9,6 +9,8 @@ import pytest
 
 import hlo_passes
 from hlo_passes import PassContext, Pipeline, Pricing, scheduler
+from hlo_passes.scheduler.tpu.costs import TpuCosts
+from hlo_passes.scheduler.tpu.step import step_of
 from tests.tpu.test_modules import costs_file
 
 ARRAY = "f32[64,256]{1,0:T(8,128)}"
@@ -127,3 +129,93 @@ def test_part_of_a_body_is_not_the_whole(tmp_path: pathlib.Path) -> None:
     )
     assert module.to_text() == before
     assert any("the costs lack %sync" in r for r in result.passes[0].remarks)
+
+
+#: Around the loop with the permute another one, which has nothing asynchronous itself.
+NESTED = (
+    LOOPED[: LOOPED.index("ENTRY")].replace(
+        "  %v =",
+        f"  %is = {PAIR} collective-permute-start(%u), channel_id=3, {RING}\n"
+        f"  %id = {ARRAY} collective-permute-done(%is)\n  %v =",
+    )
+    + LOOPED[LOOPED.index("%less") : LOOPED.index("%add")]
+    .replace("%less", "%often")
+    .replace("%i", "%o")
+    .replace("%four", "%six")
+    .replace("%lt", "%lo")
+    + f"""\
+%outer (z: (s32[], f32[64,256])) -> (s32[], f32[64,256]) {{
+  %z = {STATE} parameter(0)
+  %zk = s32[]{{:T(128)}} get-tuple-element(%z), index=0
+  %za = {ARRAY} get-tuple-element(%z), index=1
+  %zn = {ARRAY} negate(%za)
+  %zt = {STATE} tuple(%zk, %zn)
+  %zw = {STATE} while(%zt), condition=%less, body=%body, KNOWN4
+  %zr = {ARRAY} get-tuple-element(%zw), index=1
+  ROOT %zo = {STATE} tuple(%zk, %zr)
+}}
+
+ENTRY %main (p: f32[64,256]) -> f32[64,256] {{
+  %p = {ARRAY} parameter(0)
+  %zero = s32[]{{:T(128)}} constant(0)
+  %s = {PAIR} collective-permute-start(%p), channel_id=1, {RING}
+  %d = {ARRAY} collective-permute-done(%s)
+  %begin = {STATE} tuple(%zero, %d)
+  %w = {STATE} while(%begin), condition=%often, body=%outer, KNOWN3
+  ROOT %r = {ARRAY} get-tuple-element(%w), index=1
+}}
+"""
+)
+for times in (3, 4):
+    known = f'backend_config={{"known_trip_count":{{"n":"{times}"}}}}'
+    NESTED = NESTED.replace(f"KNOWN{times}", known)
+#: An iteration of the inner loop takes 1,000 cycles, and waits for 6,000; one of the
+#: outer loop takes four of these and 2,000 beside them.
+OF_NESTED: dict[str, Any] = {
+    "node_cost_cycles": {
+        **dict.fromkeys(["s", "d", "is", "id", "next"], 1.0),
+        "w": 18_000.0,
+        "sync": 400.0,
+        "v": 600.0,
+    },
+    "latency_cycles": {"s": 6000.0, "is": 6000.0},
+}
+
+
+def test_what_is_beside_a_loop_in_a_loop_takes_what_the_log_leaves(
+    tmp_path: pathlib.Path,
+) -> None:
+    file = costs_file(tmp_path, tensorcore_mhz=MHZ, **OF_NESTED)
+    found = scheduler.simulate(hlo_passes.parse(NESTED), costs=file)
+    waits = 6000.0 + 3 * 4 * 6000.0
+    assert found.step_time_us == pytest.approx((waits + 18_000.0) / MHZ, rel=1e-3)
+    assert found.exposed_us == pytest.approx((waits + 3 * 4 * 400.0) / MHZ, rel=1e-3)
+    assert set(found.computations) == {"main", "outer", "body"}
+    assert not any("only a cost of" in note for note in found.notes)
+    assert not any("no cost for" in remark for remark in found.remarks)
+
+
+def test_the_statistic_counts_what_a_loop_in_a_loop_waits() -> None:
+    after = {
+        "body": {"total cycles": 7000.0, "total wasted cycles": 6000.0},
+        "main": {"total cycles": 24_000.0, "total wasted cycles": 6000.0},
+    }
+    nodes = OF_NESTED["node_cost_cycles"]
+    costs = TpuCosts("v5e", MHZ, nodes, statistics={"after": after})
+    step = step_of(hlo_passes.parse(NESTED), costs)
+    assert step.total_cycles == 24_000.0 + 3 * 4 * 6000.0
+    assert step.exposed_cycles == 6000.0 + 3 * 4 * (6000.0 + 400.0)
+
+
+def test_many_loops_are_not_all_named(tmp_path: pathlib.Path) -> None:
+    last = f"  ROOT %r = {ARRAY} add(%n, %y)"
+    more = "".join(
+        f"  %w{k} = {STATE} while(%begin), condition=%less, body=%body\n"
+        for k in range(9)
+    )
+    nodes = COSTS["node_cost_cycles"] | {f"w{k}": 1.0 for k in range(9)}
+    file = costs_file(tmp_path, **(COSTS | {"node_cost_cycles": nodes}))
+    text = LOOPED.replace(last, more + last)
+    found = scheduler.simulate(hlo_passes.parse(text), costs=file)
+    (note,) = (note for note in found.notes if "only a cost of" in note)
+    assert "%w, %w0, %w1 and 7 more" in note

@@ -101,7 +101,7 @@ def test_the_checker_and_run_know_it_too() -> None:
 
 def test_a_start_that_nobody_carries_needs_its_done() -> None:
     text = _LOOP.replace("MARK", _MARK).replace("(%next, %begun,", "(%next, %given,")
-    assert _codes(text) == [("V501", "begun")]
+    assert _codes(text) == [("V501", "begun"), ("V501", "w")]
 
 
 def _replaced(*pairs: tuple[str, str]) -> str:
@@ -124,7 +124,27 @@ def test_what_is_ended_is_what_a_start_returns() -> None:
 
 def test_it_is_ended_once() -> None:
     twice = _replaced(("  %used =", "  %more = f32[1,8] async-done(%given)\n  %used ="))
-    assert _codes(twice) == [("V501", "ended"), ("V501", "more")]
+    assert _codes(twice) == [("V501", "w")]
+    element = f"  %again = {_STARTED} get-tuple-element(%b), index=1\n"
+    other = element + "  %more = f32[1,8] async-done(%again)\n  %used ="
+    assert _codes(_replaced(("  %used =", other))) == [("V501", "w")]
+
+
+def test_it_is_not_ended_and_carried_on_in_the_body() -> None:
+    begun = f"  %begun = {_STARTED} async-start(%all, %next, %zero), calls=%cut\n"
+    kept = _replaced((begun, ""), ("(%next, %begun, %all)", "(%next, %given, %all)"))
+    assert _codes(kept) == [("V501", "w")]
+
+
+def test_it_may_be_updated_on_the_way() -> None:
+    update = f"  %on = {_STARTED} async-update(%given)\n  %ended ="
+    text = _replaced(("  %ended =", update), ("async-done(%given)", "async-done(%on)"))
+    assert _codes(text) == []
+
+
+def test_an_element_of_nothing_is_refused() -> None:
+    text = _replaced(("get-tuple-element(%w), index=1", "get-tuple-element(), index=1"))
+    assert ("V006", "left") in _codes(text)
 
 
 def test_it_is_carried_once() -> None:
