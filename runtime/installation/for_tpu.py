@@ -18,7 +18,8 @@ them. A copy's start is pinned from above alone (`_chain`). Computations with
 `all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after
 this stage, and would make none. They go back in the order in which they came,
 unless passes changed more than that: the compiler's scheduler would make something else
-of another one, which nobody has judged.
+of another one, which nobody has judged. So do all of a module in which a loop takes a
+transfer to its next iteration (tpu7x): control edges in it ended the process.
 
 At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
 them, and the compiler's costs do not have them; the order of a computation with one
@@ -36,6 +37,7 @@ from hlo_passes.errors import PassError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.tpu_config import hands_over
 from hlo_passes.proto_messages import SCHEDULE
 
 #: Passes whose order is to be the program's.
@@ -164,10 +166,13 @@ def _is_cut_gather(instruction: Instruction, known: Collection[Computation]) -> 
 def _pin(module: Module, came: Orders) -> tuple[str, ...]:
     """Chain the computations whose order is another one by control edges."""
     left = []
+    instructions = (i for each in module.computations for i in each.instructions)
+    is_open = any(map(hands_over, instructions))
     for computation in module.computations:
         if came.get(computation) == computation.instructions:
             continue
-        if any(i.opcode == "all-gather-start" for i in computation.instructions):
+        inside = computation.instructions
+        if is_open or any(i.opcode == "all-gather-start" for i in inside):
             _gets_its_order_back(computation, came)
             left.append(computation.name)
             continue

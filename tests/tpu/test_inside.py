@@ -25,6 +25,7 @@ from hlo_passes.runtime.installation.install import install as install_passes
 from hlo_passes.runtime.installation.options import InstallOptions
 from tests.tpu.test_aot import PROGRAM, PROGRAMS, command, needs_library
 from tests.tpu.test_modules import TILED, costs_file
+from tests.verify.test_handed_over import LOOP, MARK
 
 STAGES = ("pre-scheduler", "post-scheduler")
 #: A gather cut into fusions, as v5e has them, and two instructions nobody depends on.
@@ -210,6 +211,20 @@ def test_all_gathers_that_start_are_not_pinned() -> None:
     assert not any(i.control_predecessors for i in module.entry.instructions)
     # The compiler's scheduler starts from what it would have started from.
     assert module.entry.instructions == came[module.entry]
+
+
+def test_nothing_is_pinned_beside_loops_that_hand_a_transfer_on() -> None:
+    loop = LOOP.replace("MARK", MARK).replace(
+        "  %none = s32[]", "  %n = f32[4,8] negate(%p)\n  %none = s32[]"
+    )
+    module = hlo_passes.parse(loop)
+    came = orders_of(module)
+    order = list(module.entry.instructions)
+    order[1], order[2] = order[2], order[1]
+    module.entry.set_order(order)
+    left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
+    assert left == ("main",)
+    assert module.to_text() == hlo_passes.parse(loop).to_text()
 
 
 def test_an_order_that_new_edges_forbid_is_not_given_back() -> None:

@@ -9,9 +9,9 @@ from hlo_passes import runtime
 from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.verify import findings
 
-_MARK = 'backend_config={"while_loop_async_pipelined_config":{"is_pipelined":true}}'
+MARK = 'backend_config={"while_loop_async_pipelined_config":{"is_pipelined":true}}'
 _STARTED = "((f32[4,8], s32[], s32[]), f32[1,8], s32[])"
-_LOOP = f"""HloModule m, is_scheduled=true
+LOOP = f"""HloModule m, is_scheduled=true
 
 %cut (a: f32[4,8], i: s32[], j: s32[]) -> f32[1,8] {{
   %a = f32[4,8] parameter(0)
@@ -64,12 +64,12 @@ def _codes(text: str) -> list[tuple[str, str]]:
 
 
 def test_a_loop_that_says_so_may_carry_a_start() -> None:
-    assert _codes(_LOOP.replace("MARK", _MARK)) == []
+    assert _codes(LOOP.replace("MARK", MARK)) == []
 
 
-@pytest.mark.parametrize("mark", ['backend_config={"a":1}', _MARK.replace("true", "0")])
+@pytest.mark.parametrize("mark", ['backend_config={"a":1}', MARK.replace("true", "0")])
 def test_no_other_loop_may(mark: str) -> None:
-    codes = _codes(_LOOP.replace("MARK", mark))
+    codes = _codes(LOOP.replace("MARK", mark))
     assert sorted(codes) == [
         ("V501", "begun"),
         ("V501", "first"),
@@ -82,17 +82,17 @@ def test_no_other_loop_may(mark: str) -> None:
 
 def test_it_may_be_looked_into_on_the_way() -> None:
     looked = "  %early = f32[1,8] get-tuple-element(%begun), index=1\n  ROOT %t ="
-    assert _codes(_LOOP.replace("MARK", _MARK).replace("  ROOT %t =", looked)) == []
+    assert _codes(LOOP.replace("MARK", MARK).replace("  ROOT %t =", looked)) == []
 
 
 def test_it_may_not_be_ended_and_carried_on() -> None:
     done = "  %twice = f32[1,8] async-done(%begun)\n  ROOT %t ="
-    text = _LOOP.replace("MARK", _MARK).replace("  ROOT %t =", done)
+    text = LOOP.replace("MARK", MARK).replace("  ROOT %t =", done)
     assert _codes(text) == [("V501", "begun"), ("V503", "t")]
 
 
 def test_the_checker_and_run_know_it_too() -> None:
-    module = hlo_passes.parse(_LOOP.replace("MARK", _MARK))
+    module = hlo_passes.parse(LOOP.replace("MARK", MARK))
     assert not check_schedule(module)
     with pytest.raises(hlo_passes.HloError) as found:
         runtime.load(module)
@@ -100,12 +100,12 @@ def test_the_checker_and_run_know_it_too() -> None:
 
 
 def test_a_start_that_nobody_carries_needs_its_done() -> None:
-    text = _LOOP.replace("MARK", _MARK).replace("(%next, %begun,", "(%next, %given,")
+    text = LOOP.replace("MARK", MARK).replace("(%next, %begun,", "(%next, %given,")
     assert _codes(text) == [("V501", "begun"), ("V501", "w")]
 
 
 def _replaced(*pairs: tuple[str, str]) -> str:
-    text = _LOOP.replace("MARK", _MARK)
+    text = LOOP.replace("MARK", MARK)
     for old, new in pairs:
         assert old in text
         text = text.replace(old, new)
@@ -211,7 +211,7 @@ def test_what_is_ended_was_started(old: str, new: str) -> None:
 
 
 def test_a_loop_that_no_longer_says_so_is_noticed() -> None:
-    module = hlo_passes.parse(_LOOP.replace("MARK", _MARK))
+    module = hlo_passes.parse(LOOP.replace("MARK", MARK))
     assert not findings(module)
     loop = next(i for i in module.entry.instructions if i.opcode == "while")
     loop.set_attribute("backend_config", '{"a":1}')
