@@ -15,6 +15,7 @@ from hlo_passes.errors import HloError
 from hlo_passes.passes.framework.registry import pass_targets
 from hlo_passes.runtime.installation.for_tpu import (
     NotForTpuError,
+    Orders,
     bring_to_tpu,
     computations_with_cut_gathers,
     orders_of,
@@ -195,17 +196,29 @@ def test_no_edge_leads_out_of_the_start_of_a_copy() -> None:
     }
 
 
-def test_all_gathers_that_start_are_not_pinned() -> None:
-    text = TILED.replace("collective-permute", "all-gather")
-    text = text.replace(
+#: With an all-gather in place of the permute.
+GATHERED = (
+    TILED.replace("collective-permute", "all-gather")
+    .replace(
         "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}",
         "replica_groups={{0},{1},{2},{3}}, dimensions={0}, use_global_device_ids=true",
-    ).replace(", u32[]{:S(2)}, u32[]{:S(2)}", "")
+    )
+    .replace(", u32[]{:S(2)}, u32[]{:S(2)}", "")
+)
+
+
+def swapped(text: str) -> tuple[Module, Orders]:
+    """A module whose second and third instruction change places; the order before."""
     module = hlo_passes.parse(text)
     came = orders_of(module)
     order = list(module.entry.instructions)
     order[1], order[2] = order[2], order[1]
     module.entry.set_order(order)
+    return module, came
+
+
+def test_all_gathers_that_start_are_not_pinned() -> None:
+    module, came = swapped(GATHERED)
     left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
     assert left == ("main",)
     assert not any(i.control_predecessors for i in module.entry.instructions)
@@ -217,27 +230,16 @@ def test_nothing_is_pinned_beside_loops_that_hand_a_transfer_on() -> None:
     loop = LOOP.replace("MARK", MARK).replace(
         "  %none = s32[]", "  %n = f32[4,8] negate(%p)\n  %none = s32[]"
     )
-    module = hlo_passes.parse(loop)
-    came = orders_of(module)
-    order = list(module.entry.instructions)
-    order[1], order[2] = order[2], order[1]
-    module.entry.set_order(order)
+    module, came = swapped(loop)
     left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
     assert left == ("main",)
     assert module.to_text() == hlo_passes.parse(loop).to_text()
 
 
 def test_an_order_that_new_edges_forbid_is_not_given_back() -> None:
-    text = TILED.replace("collective-permute", "all-gather").replace(
-        "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}",
-        "replica_groups={{0},{1},{2},{3}}, dimensions={0}, use_global_device_ids=true",
-    )
-    module = hlo_passes.parse(text.replace(", u32[]{:S(2)}, u32[]{:S(2)}", ""))
-    came = orders_of(module)
-    order = list(module.entry.instructions)
-    order[1], order[2] = order[2], order[1]
-    module.entry.set_order(order)
-    module.entry.add_control_edge(order[1], order[2])
+    module, came = swapped(GATHERED)
+    _, first, then, *_ = module.entry.instructions
+    module.entry.add_control_edge(first, then)
     left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
     assert left == ("main",)
     hlo_passes.verify(module)
