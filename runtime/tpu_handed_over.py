@@ -34,7 +34,11 @@ from hlo_passes.runtime import tpu_aot
 from hlo_passes.runtime.capture import Compilation
 from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.handed_over import RefusedError
-from hlo_passes.runtime.installation.for_tpu import NOWHERE, SCHEDULERS
+from hlo_passes.runtime.installation.for_tpu import (
+    NOWHERE,
+    SCHEDULERS,
+    unpinnable,
+)
 from hlo_passes.runtime.installation.install import (
     Installation,
     Registrations,
@@ -63,10 +67,6 @@ _CUT: Final = (
     "the order stays the compiler's, whose all-gathers are cut into fusions with what "
     "they overlap"
 )
-_NOT_PINNED: Final = (
-    "the order is not pinned, or XLA:TPU would not cut its all-gathers; its scheduler "
-    "decides again"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class HandedToTpu:
         ours: with the passes inside.
         stage: at which they ran.
         changed: modules that they changed.
-        settled: computations whose order could not be given to XLA:TPU.
+        settled: computations whose order could not be given to XLA:TPU, and why.
         moved: instructions that they put elsewhere; only what takes time counts here.
         common: instructions of theirs that the executable has, too.
         kept: of these, those in the place where the passes put them.
@@ -95,7 +95,7 @@ class HandedToTpu:
     ours: CompiledForTpu
     stage: str
     changed: int
-    settled: tuple[str, ...]
+    settled: Mapping[str, str]
     moved: int
     common: int
     kept: int
@@ -137,8 +137,7 @@ class HandedToTpu:
             f"{self.kept} of {self.common} instructions are in the executable where "
             "the passes put them",
         ]
-        why = _NOT_PINNED if self.stage == _PRE else _CUT
-        lines += [f"%{name}: {why}" for name in self.settled]
+        lines += [f"%{name}: {why}" for name, why in self.settled.items()]
         lines += [
             f"%{name}: {why}, so our schedulers leave its order and have no statistic "
             "of it"
@@ -308,7 +307,7 @@ def _compared(
         ours,
         installed.stage,
         installed.changed,
-        tuple(dict.fromkeys(settled)),
+        _why_they_stay(settled, installed.stage, went),
         moved,
         common,
         common - elsewhere,
@@ -316,6 +315,18 @@ def _compared(
         original,
         unpriced,
     )
+
+
+def _why_they_stay(names: Sequence[str], stage: str, went: Module) -> dict[str, str]:
+    """Why orders of computations could not be given to XLA:TPU."""
+    if stage != _PRE:
+        return dict.fromkeys(names, _CUT)
+    reasons = {each.name: why for each, why in unpinnable(went).items()}
+    return {
+        name: f"the order is not pinned: {reasons[name]}. XLA:TPU's scheduler decides "
+        "again"
+        for name in names
+    }
 
 
 def _elsewhere(before: Module, after: Module) -> tuple[int, int]:

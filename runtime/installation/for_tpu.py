@@ -14,12 +14,10 @@ its schedule: it is refused before XLA sees it.
 
 At `pre-scheduler` XLA's own scheduler is still to run. It keeps an order only where
 control edges leave it no choice, so an order that a scheduler of ours made is pinned by
-them. A copy's start is pinned from above alone (`_chain`). Computations with
-`all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after
-this stage, and would make none. They go back in the order in which they came,
-unless passes changed more than that: the compiler's scheduler would make something else
-of another one, which nobody has judged. So do all of a module in which a loop takes a
-transfer to its next iteration (tpu7x): control edges in it ended the process.
+them. A copy's start is pinned from above alone (`_chain`). Some computations cannot be
+pinned (`unpinnable`). They go back in the order in which they came, unless passes
+changed more than that: the compiler's scheduler would make something else of another
+one, which nobody has judged.
 
 At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
 them, and the compiler's costs do not have them; the order of a computation with one
@@ -33,12 +31,14 @@ from typing import Final
 
 from hlo_passes import proto_wire as wire
 from hlo_passes.analysis.partitioning import custom_call_target
+from hlo_passes.analysis.scheduling_annotations import is_annotated
 from hlo_passes.errors import PassError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.tpu_config import hands_over
 from hlo_passes.proto_messages import SCHEDULE
+from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
 
 #: Passes whose order is to be the program's.
 SCHEDULERS: Final = frozenset(["latency-hiding-scheduler", "schedule-improver"])
@@ -50,6 +50,14 @@ NOWHERE: Final = frozenset(
 )
 
 _COPY_START: Final = "copy-start"
+#: Why an order is not pinned. v5e makes fusions of all-gathers and products after
+#: `pre-scheduler`. A later pass puts calls on SparseCores before what edges tell them
+#: to follow, and the compiler's check of that fails (libtpu 0.0.52). Edges in a module
+#: with an open loop end the process. Groups in fusions become those of the fusions.
+_GATHERS: Final = "edges would keep XLA:TPU from cutting its all-gathers"
+_SPARSE_CORES: Final = "XLA:TPU moves calls on SparseCores later, edges or not"
+_OPEN_LOOP: Final = "a loop takes a transfer to its next iteration"
+_GROUPS: Final = "XLA:TPU has yet to settle what is in its scheduling groups"
 
 Orders = Mapping[Computation, tuple[Instruction, ...]]
 
@@ -166,18 +174,35 @@ def _is_cut_gather(instruction: Instruction, known: Collection[Computation]) -> 
 def _pin(module: Module, came: Orders) -> tuple[str, ...]:
     """Chain the computations whose order is another one by control edges."""
     left = []
-    instructions = (i for each in module.computations for i in each.instructions)
-    is_open = any(map(hands_over, instructions))
+    reasons = unpinnable(module)
     for computation in module.computations:
         if came.get(computation) == computation.instructions:
             continue
-        inside = computation.instructions
-        if is_open or any(i.opcode == "all-gather-start" for i in inside):
+        if computation in reasons:
             _gets_its_order_back(computation, came)
             left.append(computation.name)
             continue
         _chain(computation)
     return tuple(left)
+
+
+def unpinnable(module: Module) -> dict[Computation, str]:
+    """Computations in which control edges would break something, and what.
+
+    Complexity: linear in instructions.
+    """
+    inside = [(each, i) for each in module.computations for i in each.instructions]
+    if any(hands_over(i) for _, i in inside):
+        return dict.fromkeys(module.computations, _OPEN_LOOP)
+    found: dict[Computation, str] = {}
+    for computation, instruction in inside:
+        if instruction.opcode == "all-gather-start":
+            found.setdefault(computation, _GATHERS)
+        elif is_on_sparse_core(instruction):
+            found.setdefault(computation, _SPARSE_CORES)
+        elif is_annotated(instruction):
+            found.setdefault(computation, _GROUPS)
+    return found
 
 
 def _chain(computation: Computation) -> None:

@@ -20,12 +20,14 @@ from hlo_passes.runtime.installation.for_tpu import (
     computations_with_cut_gathers,
     orders_of,
     require_schedule,
+    unpinnable,
 )
 from hlo_passes.runtime.installation.install import _ModuleRun, prepare
 from hlo_passes.runtime.installation.install import install as install_passes
 from hlo_passes.runtime.installation.options import InstallOptions
 from tests.tpu.test_aot import PROGRAM, PROGRAMS, command, needs_library
 from tests.tpu.test_modules import TILED, costs_file
+from tests.tpu.test_sparse_core import TEXT as ON_SPARSE_CORE
 from tests.verify.test_handed_over import LOOP, MARK
 
 STAGES = ("pre-scheduler", "post-scheduler")
@@ -217,13 +219,20 @@ def swapped(text: str) -> tuple[Module, Orders]:
     return module, came
 
 
-def test_all_gathers_that_start_are_not_pinned() -> None:
-    module, came = swapped(GATHERED)
+#: The permute in a scheduling group.
+GROUPED = TILED.replace(
+    "channel_id=1,", 'channel_id=1, frontend_attributes={_scheduling_group_id="3"},'
+)
+
+
+@pytest.mark.parametrize("text", [GATHERED, ON_SPARSE_CORE, GROUPED])
+def test_what_edges_would_break_is_not_pinned(text: str) -> None:
+    module, came = swapped(text)
+    assert list(unpinnable(module)) == [module.entry]
     left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
-    assert left == ("main",)
-    assert not any(i.control_predecessors for i in module.entry.instructions)
+    assert left == (module.entry.name,)
     # The compiler's scheduler starts from what it would have started from.
-    assert module.entry.instructions == came[module.entry]
+    assert module.to_text() == hlo_passes.parse(text).to_text()
 
 
 def test_nothing_is_pinned_beside_loops_that_hand_a_transfer_on() -> None:
@@ -233,6 +242,7 @@ def test_nothing_is_pinned_beside_loops_that_hand_a_transfer_on() -> None:
     module, came = swapped(loop)
     left = bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"])
     assert left == ("main",)
+    assert list(unpinnable(module)) == list(module.computations)
     assert module.to_text() == hlo_passes.parse(loop).to_text()
 
 
