@@ -29,6 +29,7 @@ from hlo_passes.scheduler.estimators.choice import (
 )
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.estimators.table_gaps import require_table_of
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.explain import why_left_alone
@@ -139,8 +140,11 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         on = self.pricing(context)
         require_priced(module, on, has_costs=costs is not None)
         if costs is not None:
-            for remark in require_costs_of(module, costs, on.costs, on.target):
-                report.remark(remark)
+            gaps = require_costs_of(module, costs, on.costs, on.target)
+        else:
+            gaps = require_table_of(module, on)
+        for gap in gaps:
+            report.remark(gap)
         rules = self.rules or ""
         if isinstance(rules, str):
             rules = parse_rules(rules)
