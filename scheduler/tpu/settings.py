@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError, nearest
-from hlo_passes.scheduler.latency_hiding.resources import UNLIMITED
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.tpu.chips import Chip, chip
 from hlo_passes.whole_numbers import whole_number
@@ -26,8 +25,8 @@ _EVERYWHERE: Final[dict[str, Any]] = {
     "depth_based_memory_pressure_reduction": True,
     "rerun": 1,
     "schedule_send_recvs": True,
-    # Transfers between slices; no limit was ever reached.
-    "send_recv_host_overlap_limit": UNLIMITED,
+    # Transfers between slices: sends in flight, and recvs.
+    "send_recv_host_overlap_limit": 32,
 }
 #: The compiler's flags, and the setting that each of them is.
 FLAGS: Final[dict[str, str]] = {

@@ -124,6 +124,41 @@ def test_several_are_in_flight(tmp_path: pathlib.Path) -> None:
     )
 
 
+def test_no_more_than_the_limit_are_in_flight(tmp_path: pathlib.Path) -> None:
+    """Forty arrays arrive, and nothing waits for one of them but the end."""
+    limit, arrays = tpu_settings("v5e").send_recv_host_overlap_limit, range(40)
+    assert limit == 32
+    results = ", ".join([ARRAY] * len(arrays))
+    lines = [
+        "HloModule many, is_scheduled=true, num_partitions=4",
+        "",
+        f"ENTRY %main (p: f32[64,256]) -> ({results}) {{",
+        f"  %p = {ARRAY} parameter(0)",
+        "  %first = token[] after-all()",
+        *(f"  %in{k} = {PAIR} recv(%first), {BETWEEN}" for k in arrays),
+        *(
+            f"  %in{k}.done = ({ARRAY}, token[]) recv-done(%in{k}), {BETWEEN}"
+            for k in arrays
+        ),
+        *(f"  %x{k} = {ARRAY} get-tuple-element(%in{k}.done), index=0" for k in arrays),
+        f"  ROOT %r = ({results}) tuple({', '.join(f'%x{k}' for k in arrays)})",
+        "}",
+        "",
+    ]
+    costs = {
+        "node_cost_cycles": {"p": 1.0, "first": 1.0, "r": 1.0}
+        | {f"{n}{k}{e}": 1.0 for k in arrays for n, e in (("in", ""), ("in", ".done"))},
+        "latency_cycles": {f"in{k}": 1e6 for k in arrays},
+        "memory_limit_bytes": 2**30,
+    }
+    in_flight = most = 0
+    for name in scheduled(tmp_path, "\n".join(lines), costs):
+        if name.startswith("in"):
+            in_flight += -1 if name.endswith(".done") else 1
+            most = max(most, in_flight)
+    assert most == limit
+
+
 def test_no_search_moves_what_has_yet_to_arrive(tmp_path: pathlib.Path) -> None:
     module = hlo_passes.parse(TWO_SLICES)
     context = PassContext(Pricing(costs=costs_file(tmp_path, **COSTS)))
