@@ -22,6 +22,7 @@ from hlo_passes.plurals import counted
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.choice import estimator_names
 from hlo_passes.scheduler.estimators.table import TableEstimator, read_costs
+from hlo_passes.scheduler.tpu.costs import tpu_costs
 from hlo_passes.scheduler.tpu.unpriced import may_take_time
 
 
@@ -30,7 +31,8 @@ def require_table_of(module: Module, on: Pricing) -> tuple[str, ...]:
 
     Args:
         module: about to be priced.
-        on: whose estimators may read costs by name; nothing is asked of others.
+        on: whose estimators may read costs by name; nothing is asked of others, nor of
+            costs of a TPU (`require_costs_of`).
 
     Raises WrongStateError S019 if the file names nothing of the module, and UsageError
     as `estimator_names` and `read_costs` do.
@@ -39,7 +41,7 @@ def require_table_of(module: Module, on: Pricing) -> tuple[str, ...]:
     path = on.costs
     if not path or not isinstance(on.estimator, str):
         return ()
-    if "table" not in estimator_names(on):
+    if "table" not in estimator_names(on) or tpu_costs(path) is not None:
         return ()
     table = read_costs(path)
     every = [i for c in scheduled_computations(module) for i in c.instructions]

@@ -21,6 +21,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.estimators.choice import estimator_for
 from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.estimators.table_gaps import require_table_of
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.improver.offers import offers
 from hlo_passes.scheduler.improver.prove import prove_module
@@ -156,7 +157,8 @@ class ScheduleImprover(Pass):
         """Improve the module.
 
         Raises:
-            WrongStateError: S017, S018 for one that no GPU can run.
+            WrongStateError: S017, S018 for one that no GPU can run, S019 for costs of
+                another one.
             TooDeepError: S016 for calls that are nested deeper than it follows.
             UsageError: U229 for a proof without the package of its solver.
         """
@@ -168,6 +170,8 @@ class ScheduleImprover(Pass):
             report.remark("kept: all orders: the module has no schedule")
             return False
         conditions = self.conditions(module, context)
+        for gap in require_table_of(module, on):
+            report.remark(gap)
         orders = [c.instructions for c in module.computations]
         with garbage_collection_paused():
             try:

@@ -93,16 +93,22 @@ def test_the_first_line_of_a_report_says_so(tmp_path: pathlib.Path) -> None:
     )
 
 
-def test_so_do_the_remarks_of_the_scheduler(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("name", ["latency-hiding-scheduler", "schedule-improver"])
+def test_so_do_the_remarks_of_schedulers(name: str, tmp_path: pathlib.Path) -> None:
     on = PassContext(Pricing(costs=written(tmp_path, r=3.0)))
-    result = Pipeline.parse("latency-hiding-scheduler", on).run(parse(TEXT))
+    result = Pipeline.parse(name, on).run(parse(TEXT))
     remarks = [remark for each in result.passes for remark in each.remarks]
     assert any("no cost for 2 instructions of %body" in remark for remark in remarks)
 
 
 @pytest.mark.parametrize(
     "command",
-    [("simulate",), ("estimate",), ("opt", "--passes=latency-hiding-scheduler")],
+    [
+        ("simulate",),
+        ("estimate",),
+        ("opt", "--passes=latency-hiding-scheduler"),
+        ("opt", "--passes=schedule-improver"),
+    ],
 )
 def test_costs_of_another_module_are_refused(
     command: tuple[str, ...],
