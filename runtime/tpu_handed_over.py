@@ -321,10 +321,11 @@ def _why_they_stay(names: Sequence[str], stage: str, went: Module) -> dict[str, 
     """Why orders of computations could not be given to XLA:TPU."""
     if stage != _PRE:
         return dict.fromkeys(names, _CUT)
-    reasons = {each.name: why for each, why in unpinnable(went).items()}
+    reasons = {each.name: f": {why}" for each, why in unpinnable(went).items()}
+    # A computation of a smaller module, which passes saw too, has none here.
     return {
-        name: f"the order is not pinned: {reasons[name]}. XLA:TPU's scheduler decides "
-        "again"
+        name: f"the order is not pinned{reasons.get(name, '')}. XLA:TPU's scheduler "
+        "decides again"
         for name in names
     }
 

@@ -35,6 +35,7 @@ from hlo_passes.scheduler.estimators.base import (
 )
 from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.estimators.table_gaps import require_table_of
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.collectives import collective_begun
 from hlo_passes.scheduler.latency.estimate import share_remarks
@@ -159,6 +160,7 @@ def estimate(
     """
     found = reported(module, replace(on or Pricing(), **priced_on))
     require_priced(module, found.on)
+    gaps = require_table_of(module, found.on)
     model, machine = estimator_for(module, found.on)
     counts = TripCounts(module, trip_counts or {})
     often = executions(counts)
@@ -180,6 +182,7 @@ def estimate(
         estimator=model.name,
         rows=rows,
         remarks=(
+            *gaps,
             *found.remarks,
             *neglected.remark(total),
             *_unpriced(rows, _fusions(module, model), _calls(module)),

@@ -27,7 +27,6 @@ from hlo_passes.scheduler.estimators.choice import (
     settled,
 )
 from hlo_passes.scheduler.estimators.sol import unsupported_reason
-from hlo_passes.scheduler.estimators.table_gaps import require_table_of
 from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL
 from hlo_passes.scheduler.hardware.machine import (
     domain_remark,
@@ -80,22 +79,20 @@ def reported(module: Module, on: Pricing) -> Reported:
     An option that has no effect under the release is named in the log, once.
 
     Raises UsageError as `machine_of` and `estimator_names` do, and WrongStateError S019
-    for costs of another module.
+    for a TPU's costs of another module.
     """
     costs = _costs_of_tpu(on)
     gaps: tuple[str, ...] = ()
     if costs is not None:
         gaps = require_costs_of(module, costs, on.costs, on.target)
         on = _on_its_chip(on, costs)
-    else:
-        gaps = require_table_of(module, on)
     machine = machine_of(module, on)
     release = release_asked_for(module, on.xla)
     if is_chip(on.target):
         _require_estimates(module, on)
         return Reported(on, machine, release, (*gaps, _ESTIMATED))
     used = on.devices or device_count_of(module)
-    remarks = [*gaps, domain_remark(machine, target(on.target))]
+    remarks = [domain_remark(machine, target(on.target))]
     if machine.is_regular and used < machine.device_count:
         remarks.append(f"the module uses {used} of {machine.device_count} GPUs")
     asked = isinstance(on.estimator, str) and estimator_names(on)

@@ -26,6 +26,7 @@ from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.profile import MEASURED, ProfileEstimator
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table_gaps import require_table_of
 from hlo_passes.scheduler.estimators.tpu_final import other_estimator_note
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
@@ -130,6 +131,8 @@ def simulate_on(
     """
     require_priced(module, on)
     found = reported(module, on)
+    # What was measured comes before any costs.
+    gaps = require_table_of(module, on) if trace is None else ()
     estimator, machine = estimator_for(module, found.on)
     rules = replace(rules, release=found.release)
     overlay = None
@@ -149,7 +152,7 @@ def simulate_on(
         memory = memory.on(target(on.target))
     # What is not scheduled yet needs less once it is.
     fits = () if timeline.state.cure else memory_remark(memory, found.on.target)
-    remarks = (*fits, *found.remarks, *timeline.remarks)
+    remarks = (*fits, *gaps, *found.remarks, *timeline.remarks)
     notes = (*timeline.notes, *other_estimator_note(timeline.estimator))
     return replace(
         timeline, remarks=remarks, notes=notes, footprint=memory, overlay=overlay

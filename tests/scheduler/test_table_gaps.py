@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
@@ -83,7 +84,7 @@ def test_collectives_have_a_note_of_their_own(tmp_path: pathlib.Path) -> None:
 
 def test_the_first_line_of_a_report_says_so(tmp_path: pathlib.Path) -> None:
     costs = written(tmp_path, r=3.0)
-    said = f"{costs} has no cost for 2 instructions of %body: 0 was taken"
+    said = f"{costs} has no cost for 2 instructions in %body: 0 was taken"
     assert said in scheduler.simulate(parse(TEXT), costs=costs).remarks
     assert said in scheduler.estimate(parse(TEXT), costs=costs).remarks
     whole = written(tmp_path, r=3.0, y=1.0, z=1.0)
@@ -98,7 +99,7 @@ def test_so_do_the_remarks_of_schedulers(name: str, tmp_path: pathlib.Path) -> N
     on = PassContext(Pricing(costs=written(tmp_path, r=3.0)))
     result = Pipeline.parse(name, on).run(parse(TEXT))
     remarks = [remark for each in result.passes for remark in each.remarks]
-    assert any("no cost for 2 instructions of %body" in remark for remark in remarks)
+    assert any("no cost for 2 instructions in %body" in remark for remark in remarks)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_who_asks_for_no_costs_by_name_is_not_asked(tmp_path: pathlib.Path) -> N
     assert require_table_of(module, Pricing(estimator=table)) == ()
     # A file without a name says of all that it costs nothing.
     (told,) = require_table_of(module, Pricing(costs=written(tmp_path)))
-    assert "3 instructions of %body and 1 more" in told
+    assert "3 instructions in %body and 1 other computation: 0" in told
     with pytest.raises(WrongStateError, match="S019"):
         require_table_of(module, Pricing(costs=written(tmp_path, another=1.0)))
 
@@ -148,3 +149,47 @@ ENTRY %main (p: f32[8]) -> f32[8] {
     foreign = Pricing(costs=written(tmp_path, another=1.0))
     with pytest.raises(WrongStateError, match="%c first"):
         require_table_of(parse(text), foreign)
+
+
+def test_costs_that_answer_last_leave_nothing_out(tmp_path: pathlib.Path) -> None:
+    foreign = Pricing(estimator="sol+table", costs=written(tmp_path, another=1.0))
+    assert require_table_of(parse(TEXT), foreign) == ()
+    with pytest.raises(WrongStateError, match="S019"):
+        require_table_of(parse(TEXT), dataclasses.replace(foreign, estimator="table"))
+
+
+def test_names_that_are_everywhere_are_no_costs(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(WrongStateError, match="S019"):
+        require_table_of(parse(TEXT), Pricing(costs=written(tmp_path, p=0.0, one=0.0)))
+
+
+def test_what_is_called_asynchronously_has_names(tmp_path: pathlib.Path) -> None:
+    text = """HloModule called, is_scheduled=true, num_partitions=2
+
+%callee (q: f32[8]) -> f32[8] {
+  %q = f32[8] parameter(0)
+  ROOT %g = f32[8] tanh(%q)
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  %s = ((f32[8]), f32[8]) call-start(%p), to_apply=%callee
+  %d = f32[8] call-done(%s)
+  ROOT %n = f32[8] negate(%d)
+}
+"""
+    (told,) = require_table_of(parse(text), Pricing(costs=written(tmp_path, g=5.0)))
+    assert "1 instruction in %main" in told
+
+
+def test_a_copy_is_a_kernel_on_gpus() -> None:
+    module = parse(
+        """HloModule copied
+
+ENTRY %main (p: f32[64,8]{1,0}) -> f32[64,8]{0,1} {
+  %p = f32[64,8]{1,0} parameter(0)
+  ROOT %c = f32[64,8]{0,1} copy(%p)
+}
+"""
+    )
+    assert [i.name for i in left_out(module, TableEstimator({"x": 1.0}))] == ["c"]
