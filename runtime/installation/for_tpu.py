@@ -51,11 +51,12 @@ NOWHERE: Final = frozenset(
 
 _COPY_START: Final = "copy-start"
 #: Why an order is not pinned. v5e makes fusions of all-gathers and products after
-#: `pre-scheduler`. A later pass puts calls on SparseCores before what edges tell them
-#: to follow, and the compiler's check of that fails (libtpu 0.0.52). Edges in a module
-#: with an open loop end the process. Groups in fusions become those of the fusions.
+#: `pre-scheduler`. The compiler's check finds a call on SparseCores before what an edge
+#: tells it to follow (libtpu 0.0.52; which pass puts it there is not known). Edges in a
+#: module with an open loop end the process. Groups in fusions become those of the
+#: fusions.
 _GATHERS: Final = "edges would keep XLA:TPU from cutting its all-gathers"
-_SPARSE_CORES: Final = "XLA:TPU moves calls on SparseCores later, edges or not"
+_SPARSE_CORES: Final = "XLA:TPU does not keep calls on SparseCores where edges put them"
 _OPEN_LOOP: Final = "a loop takes a transfer to its next iteration"
 _GROUPS: Final = "XLA:TPU has yet to settle what is in its scheduling groups"
 
