@@ -17,6 +17,7 @@ from hlo_passes.errors import UsageError
 DEFAULT_TARGET: Final = "h100_sxm"
 
 _TOPOLOGY: Final = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})")
+_GRID: Final = re.compile(r"[1-9]\d{0,8}x[1-9]\d{0,8}")
 
 
 def parse_topology(text: str, *, code: str = "U202") -> tuple[int, int, int]:
@@ -29,7 +30,9 @@ def parse_topology(text: str, *, code: str = "U202") -> tuple[int, int, int]:
         raise UsageError(
             f"--topology={text} is not of the form PxHxG",
             code=code,
-            hint="use partitions x hosts per partition x GPUs per host, as in 2x1x8",
+            hint="use partitions x hosts per partition x GPUs per host, as in 2x1x8"
+            + "; a grid of TPUs also needs --target=v5e or another TPU"
+            * bool(_GRID.fullmatch(text)),
         )
     return int(match[1]), int(match[2]), int(match[3])
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from hlo_passes.analysis.module_state import module_state, require_priceable
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.errors import UsageError
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
@@ -25,6 +25,7 @@ from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.lower_function import lower
+from hlo_passes.scheduler.estimators.choice import require_priced
 from hlo_passes.scheduler.fail_if import judge, parse_conditions
 from hlo_passes.scheduler.schedule_moves import Simulated
 from hlo_passes.scheduler.simulation.report import report_text
@@ -129,7 +130,7 @@ def _simulated(
     module = _module_of(program, args)
     on = Pricing(**{k: v for k, v in simulated.items() if k in _PRICED_ON})
     if module_state(module).cure:
-        require_priceable(module, has_costs=bool(on.costs))
+        require_priced(module, on)
         module = module.clone()
         Pipeline.parse(passes, PassContext(on)).run(module)
     return Simulated(module, simulate(module, **simulated))

@@ -32,6 +32,7 @@ _OF_TPUS: Final = {
     "flag": "--flag",
     "write_costs": "--write-costs",
 }
+_STAGES_OF_TPUS: Final = "tpu-"
 _OF_GPUS: Final = {
     "hosts": "--hosts",
     "gpus_per_host": "--gpus-per-host",
@@ -80,6 +81,13 @@ def refuse_tpu_arguments(arguments: argparse.Namespace) -> None:
                 code="U026",
                 hint="as in --target=v5e --topology=2x4",
             )
+    stage = getattr(arguments, "stage", None) or ""
+    if stage.startswith(_STAGES_OF_TPUS):
+        raise UsageError(
+            f"--stage={stage} is for a TPU",
+            code="U026",
+            hint="as in --target=v5e --topology=2x4",
+        )
 
 
 def refuse_gpu_arguments(arguments: argparse.Namespace) -> None:
@@ -105,7 +113,12 @@ def _grid_of(arguments: argparse.Namespace) -> Grid:
 
 def lower_for_chips(arguments: argparse.Namespace) -> int:
     """`hlo-passes lower --target=v5e`."""
-    from hlo_passes.runtime.tpu_program import FINAL, compile_for_tpu, lower_for_tpu
+    from hlo_passes.runtime.tpu_program import (
+        FINAL,
+        TPU_STAGES,
+        compile_for_tpu,
+        lower_for_tpu,
+    )
 
     grid = _grid_of(arguments)
     if not arguments.write_costs and not arguments.passes:
@@ -118,6 +131,15 @@ def lower_for_chips(arguments: argparse.Namespace) -> int:
         )
         write_text(arguments.output, module_contents(arguments.output, module))
         return ExitCode.DONE
+    asked = "--passes" if arguments.passes else "--write-costs"
+    stage = arguments.stage or FINAL
+    if not stage.startswith(_STAGES_OF_TPUS):
+        raise UsageError(
+            f"{asked} does not go with --stage={stage}",
+            code="U026",
+            hint="the compiler's scheduler, its costs and the passes come later: ask "
+            f"for one of {', '.join(TPU_STAGES)}",
+        )
     check_outputs(arguments.output, arguments.write_costs or "")
     if arguments.passes:
         both = _handed_over(arguments, grid)
@@ -130,7 +152,7 @@ def lower_for_chips(arguments: argparse.Namespace) -> int:
             flags=arguments.flag,
             with_log=True,
         )
-    module = compiled.module(arguments.stage or FINAL)
+    module = compiled.module(stage)
     outputs: list[tuple[str, str | bytes]] = []
     if arguments.write_costs:
         outputs.append((arguments.write_costs, _costs_text(alone)))

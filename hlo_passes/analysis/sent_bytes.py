@@ -29,6 +29,7 @@ _PASSES: Final = {
     "all-to-all": 1,
     "all-reduce": 2,
 }
+_RAGGED: Final = "ragged-all-to-all"
 
 
 def gathered_bytes(size_bytes: int, members: int) -> Fraction:
@@ -56,21 +57,38 @@ def sent_bytes(module: Module) -> int:
 
 def sent_by(instruction: Instruction) -> Fraction:
     """Bytes that a device sends in one collective; 0 for other instructions."""
+    passing = passing_bytes(instruction)
+    if work_of(instruction) == "collective-permute":
+        return Fraction(passing)
+    return gathered_bytes(passing, _members(instruction))
+
+
+def passing_bytes(instruction: Instruction) -> int:
+    """The larger side of a collective, as often as it passes over a device's links.
+
+    A device's own part counts, too, unlike in `sent_by`. 0 for other instructions, for
+    dones, and for a permute in which nobody sends.
+    """
     kind = work_of(instruction)
     if kind not in SYNC_COLLECTIVES or is_done(instruction):
-        return Fraction(0)
-    given = sum(_bytes(operand.shape) for operand in instruction.operands)
+        return 0
+    # A ragged all-to-all also takes its output, and sizes and offsets of both.
+    sides = instruction.operands[:1] if kind == _RAGGED else instruction.operands
+    given = sum(_bytes(operand.shape) for operand in sides)
     if kind == "collective-permute":
         pairs = instruction.source_target_pairs
         sends = pairs is not None and any(a != b for a, b in pairs)
-        return Fraction(given if sends else 0)
-    module = instruction.computation.module
-    # Groups of several sizes, and groups that are not written, count as all devices.
-    members = members_of_each_group(instruction, module) or (
+        return given if sends else 0
+    size = given * _members(instruction) if kind == "all-gather" else given
+    return _PASSES.get(kind, 1) * size
+
+
+def _members(collective: Instruction) -> int:
+    """Of a group; groups of several sizes, and unwritten ones, count as all devices."""
+    module = collective.computation.module
+    return members_of_each_group(collective, module) or (
         module.replica_count * module.num_partitions
     )
-    size = given * members if kind == "all-gather" else given
-    return _PASSES.get(kind, 1) * gathered_bytes(size, members)
 
 
 def _bytes(shape: Shape) -> int:

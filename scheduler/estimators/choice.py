@@ -14,7 +14,11 @@ from typing import Final, cast
 
 from hlo_passes import plugins
 from hlo_passes.analysis.followed_release import release_asked_for
-from hlo_passes.analysis.module_state import how_to_price_tpus, require_priceable
+from hlo_passes.analysis.module_state import (
+    how_to_price_tpus,
+    module_state,
+    require_priceable,
+)
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
@@ -174,9 +178,14 @@ def _reads(name: str, field: str) -> bool:
 
 
 def prices_tpus(on: Pricing) -> bool:
-    """Whether the prices are a TPU's, or costs that the user vouches for."""
+    """Whether the prices are a TPU's; costs in microseconds are a GPU's.
+
+    Raises UsageError U001, U206 for a costs file.
+    """
     names = on.estimator if isinstance(on.estimator, str) else on.estimator.name
-    return bool(on.costs) or TPU_FINAL in names.split("+")
+    if TPU_FINAL in names.split("+"):
+        return True
+    return bool(on.costs) and tpu_costs(on.costs) is not None
 
 
 def require_priced(
@@ -189,11 +198,13 @@ def require_priced(
         on: the machine and the source of costs.
         has_costs: whether these are not a GPU's; None for what `prices_tpus` says.
 
-    Raises WrongStateError S017, S018.
+    Raises WrongStateError S017, S018; UsageError U001, U206 for a costs file.
     """
+    if has_costs is None:
+        has_costs = module_state(module).stage != "tpu" or prices_tpus(on)
     require_priceable(
         module,
-        has_costs=prices_tpus(on) if has_costs is None else has_costs,
+        has_costs=has_costs,
         tpu=on.target if is_chip(on.target) else "",
     )
 

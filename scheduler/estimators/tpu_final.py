@@ -7,13 +7,15 @@ rates than what the compiler's scheduler works with, `tpu-log`: the two differ b
 `DIFFERENCE` on matrix products. A collective's latency is its bytes over the links that
 it uses; that of a copy between HBM and VMEM its bytes over the bandwidth of HBM:
 
-    permute               largest operand / one link one way
-    all-gather            result / two directions of one ring
-    others                largest array / two directions of one ring
+    permute               operands / one link one way
+    all-gather            results / two directions of one ring
+    all-reduce            twice its operands / the same: summed in parts, then gathered
+    others                operands / the same
     copy-start, copy      bytes to and from HBM / a device's share of its bandwidth
 
-The same holds for collectives in fusions and on SparseCores. No fixed latency is
-added, as the compiler adds none, and what shares links or HBM does not slow down.
+The same holds for collectives in fusions and on SparseCores; an all-reduce of which
+each device keeps a slice gathers nothing. No fixed latency is added, as the compiler
+adds none, and what shares links or HBM does not slow down.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.ir.async_form import half, is_collective, is_start, work_of
+from hlo_passes.analysis.sent_bytes import passing_bytes
+from hlo_passes.ir.async_form import (
+    half,
+    is_collective,
+    is_start,
+    work_of,
+    wrapped_instruction,
+)
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.tpu_config import estimated_cycles
@@ -42,6 +51,8 @@ DIFFERENCE: Final = "0.65 to 5.9 times"
 _LINKS: Final = "tpu-final/ici"
 _MEMORY: Final = "tpu-final/hbm"
 _US_PER_S: Final = 1e6
+#: Of what an all-reduce sends, if each device keeps a slice of the sum.
+_LESS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +88,11 @@ class TpuFinalEstimator:
     def _of_collective(self, instruction: Instruction) -> Estimate | None:
         """Of a collective, also in a fusion or on a SparseCore; None of other work."""
         if is_collective(instruction):
-            return self._over_links(instruction)
+            return self._over_links(wrapped_instruction(instruction))
         inside = kernel_collective(instruction) or offloaded_collective(instruction)
-        return None if inside is None else self._over_links(inside)
+        if inside is None:
+            return None
+        return self._over_links(inside, share=_LESS if _keeps_a_slice(inside) else 1)
 
     def _over_hbm(self, copy: Instruction) -> Estimate | None:
         """Of a copy, or the start of one; None if it leaves HBM alone or the chip."""
@@ -89,14 +102,22 @@ class TpuFinalEstimator:
         speed = self.part.hbm_bytes_per_s / self.part.devices_per_chip
         return Estimate(moved / speed * _US_PER_S, _MEMORY)
 
-    def _over_links(self, collective: Instruction) -> Estimate:
-        is_permute = work_of(collective) == "collective-permute"
-        sizes = [shape.byte_size for _, shape in collective.shape.leaves()]
-        if is_permute:
-            sizes = [operand.shape.byte_size for operand in collective.operands]
-        directions = 1 if is_permute else 2
+    def _over_links(self, collective: Instruction, share: float = 1) -> Estimate:
+        directions = 1 if work_of(collective) == "collective-permute" else 2
         speed = self.part.ici_bytes_per_s * directions
-        return Estimate(max(sizes, default=0) / speed * _US_PER_S, _LINKS)
+        passing = passing_bytes(collective) * share
+        return Estimate(passing / speed * _US_PER_S, _LINKS)
+
+
+def _keeps_a_slice(inside: Instruction) -> bool:
+    """Whether a kernel sums in parts and does not gather them: a reduce-scatter."""
+    users = inside.users
+    return (
+        inside.opcode == "all-reduce"
+        and inside is not inside.computation.root
+        and bool(users)
+        and all(user.opcode == "dynamic-slice" for user in users)
+    )
 
 
 def _runs(instruction: Instruction) -> bool:

@@ -14,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.table_gaps import require_table_of
 from hlo_passes.scheduler.hardware.target import target
@@ -165,7 +164,7 @@ class ScheduleImprover(Pass):
         if self._limits is not None:
             require(self.prove_with)  # before the search, not after it
         on = self._scheduler().pricing(context)
-        require_priceable(module, has_costs=bool(on.costs))
+        require_priced(module, on)
         if not module.is_scheduled:
             report.remark("kept: all orders: the module has no schedule")
             return False

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.ir.async_form import is_collective, is_done, is_generic
 from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.instruction import Instruction
@@ -28,6 +27,7 @@ from hlo_passes.passes.combining.gpu_combining import (
 )
 from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.framework.registry import find_pass
+from hlo_passes.scheduler.estimators.choice import require_priced
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import device_count_of
@@ -110,7 +110,7 @@ class CollectiveCombinerAnnotator(LatencyHidingScheduler):
 
         Raises WrongStateError S017, S018 for a module that no GPU can run.
         """
-        require_priceable(module, has_costs=bool(self.pricing(context).costs))
+        require_priced(module, self.pricing(context))
         reason = self._reason_to_leave(module, context)
         if reason:
             report.remark(f"not annotated: {reason}")

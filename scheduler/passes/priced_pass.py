@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.scheduler.estimators.choice import require_priced
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
 from hlo_passes.scheduler.passes.xla_gpu import XlaGpu
 
@@ -136,7 +136,7 @@ def reason_to_leave(module: Module, on: Pricing) -> str:
 
     Raises WrongStateError S017, S018 for a module that no GPU can run.
     """
-    require_priceable(module, has_costs=bool(on.costs))
+    require_priced(module, on)
     if module.is_scheduled:
         return "the module is scheduled"
     if on.costs or on.profile:

@@ -44,13 +44,20 @@ def in_the_program(cause_kind: str, *, on_tpu: bool = False) -> str:
     return _ON_TPUS.get(cause_kind, plain) if on_tpu else plain
 
 
-def how_on_tpus(target: str) -> str:
-    """What can be changed of a step for a TPU, and the commands that do it."""
+def how_on_tpus(target: str, *, has_gap: bool = True) -> str:
+    """What can be changed of a step for a TPU, and the commands that do it.
+
+    Args:
+        target: the chip.
+        has_gap: whether another order could be faster.
+    """
     chips = f"FILE.py:FUNCTION --target={target} --topology=GRID"
+    order = (
+        f", and the order, by `hlo-passes compile {chips} --passes=schedule-improver`"
+    )
     return (
-        f"flags of the compiler, which `hlo-passes tune {chips}` finds, and the order, "
-        f"by `hlo-passes compile {chips} --passes=schedule-improver` (--slices=N for "
-        "several slices)"
+        f"flags of the compiler, which `hlo-passes tune {chips}` finds"
+        f"{order * has_gap} (--slices=N for several slices)"
     )
 
 

@@ -23,6 +23,8 @@ from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, Neglect
 from hlo_passes.scheduler.simulation.ranges import Sensitivity
 from hlo_passes.scheduler.tpu.chips import is_chip
 
+#: Share of a step below which a gap to the bound is that of rounded sums.
+_LEAST_GAP: Final = 1e-9
 #: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
     "compute", "loop", "call", "conditional",
@@ -284,8 +286,10 @@ class TimelineData:
 
         For a GPU, `advice` has tried changes.
         """
-        waits = self.is_of_tpu and self.exposed_us > 0.0
-        return f"what to change: {how_on_tpus(self.target)}" if waits else ""
+        if not self.is_of_tpu or self.exposed_us <= 0.0:
+            return ""
+        has_gap = self.times.gap_us > _LEAST_GAP * self.times.step_time_us
+        return f"what to change: {how_on_tpus(self.target, has_gap=has_gap)}"
 
     @property
     def bound_premise(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.analysis.module_state import module_state, require_priceable
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.errors import HloError
 from hlo_passes.executors.evaluator import Evaluator, Lost
 from hlo_passes.ir.module import Module
@@ -24,6 +24,7 @@ from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.passes.framework.registry import find_pass
 from hlo_passes.passes.framework.sequence import PassSequence, all_options
 from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.estimators.choice import require_priced
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import Combination
@@ -69,7 +70,7 @@ class OwnPassesEvaluator:
     @classmethod
     def of(cls, module: Module, on: Pricing, rules: Rules) -> OwnPassesEvaluator:
         """Of a module; WrongStateError S017, S018 for one that no GPU can run."""
-        require_priceable(module, has_costs=bool(on.costs))
+        require_priced(module, on)
         found = reported(module, on)
         is_early = module_state(module).stage in _EARLY
         return cls(

@@ -80,12 +80,15 @@ def main() -> int:
         print("left out: libtpu is not installed (pip install 'hlo-passes[tpu-aot]')")
         return 0
     sets = VARIED if options.varied else ((),)
+    known = own_programs() if options.varied else programs()
+    chosen = [program for program in known if re.search(options.only, program)]
+    if not chosen:
+        parser.error(f"--only={options.only} names none of the programs")
     jobs = [
         (program, *grid.split(":"), *options.flag, *flags)
         for grid in options.chips.split(",")
         for flags in sets
-        for program in (own_programs() if options.varied else programs())
-        if re.search(options.only, program)
+        for program in chosen
     ]
     verdicts = []
     with ThreadPoolExecutor(options.processes) as pool:

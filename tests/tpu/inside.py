@@ -106,12 +106,14 @@ def main() -> int:
     if importlib.util.find_spec("libtpu") is None:
         print("left out: libtpu is not installed (pip install 'hlo-passes[tpu-aot]')")
         return 0
+    chosen = [program for program in programs() if re.search(options.only, program)]
+    if not chosen:
+        parser.error(f"--only={options.only} names none of the programs")
     jobs = [
         (program, grid, stage)
         for grid in options.chips.split(",")
         for stage in options.stages.split(",")
-        for program in programs()
-        if re.search(options.only, program)
+        for program in chosen
     ]
     lines, wrong = [HEAD], 0
     print(HEAD)

@@ -155,6 +155,10 @@ def test_error_without_the_library() -> None:
         (("--target=h100_sxm", "--flag=xla_tpu_x=1"), "U026"),
         (("--target=v5e", "--hosts=2"), "U026"),
         (("--target=v5e", "--topology=1x1x8"), "U252"),
+        (("--target=h100_sxm", "--stage=tpu-scheduled"), "U026"),
+        (("--target=v5e", "--stage=partitioned", "--write-costs=c.json"), "U026"),
+        (("--target=v5e", "--stage=partitioned", "--passes=cse"), "U026"),
+        (("--topology=2x4",), "U026"),
     ],
 )
 def test_arguments_that_do_not_fit(words: tuple[str, ...], code: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
@@ -14,6 +15,7 @@ from hlo_passes.scheduler.tpu.costs import require_tpu_costs
 from hlo_passes.scheduler.tpu.costs_of_module import coverage, left_out
 from hlo_passes.text.reader import parse
 from tests.tpu.test_modules import COSTS, TILED, costs_file
+from tests.tpu.test_simulated_text import late
 
 #: What takes time in `TILED`: %s, %n, %d and %r.
 COUNT = 4
@@ -101,6 +103,38 @@ def test_costs_of_another_chip_are_refused(
         assert f"error[S019]: {costs} has costs of v5e, and the target is" in said
         assert f"--target={'v6e' if target == 'v6e' else 'v5e'} --stage=" in said
         assert main([command, file, f"--costs={costs}", "--target=v5e"]) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["simulate"],
+        ["simulate", "--target=v5e"],
+        ["estimate"],
+        ["tune"],
+        ["diff", "OTHER"],
+        ["opt", "--passes=schedule-improver", "-o", "OUT"],
+        ["opt", "--passes=latency-hiding-scheduler", "-o", "OUT"],
+        ["opt", "--passes=collective-combiner-annotator", "-o", "OUT"],
+        ["opt", "--passes=collective-matmul", "-o", "OUT"],
+    ],
+    ids=" ".join,
+)
+def test_costs_of_gpus_price_no_module_for_a_tpu(
+    tmp_path: pathlib.Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They share the names of collectives with it, so these would have prices."""
+    here, out, costs = (tmp_path / n for n in ("m.hlo", "out.hlo", "costs.json"))
+    here.write_text(TILED)
+    names = {i.name: 1.0 for c in parse(TILED).computations for i in c.instructions}
+    costs.write_text(json.dumps({"node_cost_us": names, "latency_us": {}}))
+    other = tmp_path / "other.hlo"
+    other.write_text(late(TILED))
+    places = {"OTHER": str(other), "OUT": str(out)}
+    words = [places.get(word, word) for word in command[1:]]
+    assert main([command[0], str(here), *words, f"--costs={costs}"]) == 1
+    assert "error[S018]: " in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_gaps_are_told_in_the_first_line(

@@ -332,3 +332,48 @@ def test_a_call_on_a_sparse_core_is_one_collective() -> None:
     (row,) = scheduler.simulate(module, target="v6e", estimator="tpu-final").collectives
     assert (row.name, row.opcode) == ("s", "all-gather")
     assert row.latency_us == pytest.approx(128 * 256 * 4 / (2 * 100e9) * 1e6)
+
+
+_SUM = f"""\
+HloModule sums, is_scheduled=true, num_partitions=4
+
+%add (x: f32[], y: f32[]) -> f32[] {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = f32[] add(%x, %y)
+}}
+
+%kept (k: f32[1024]) -> f32[256] {{
+  %k = f32[1024]{{0:T(1024)}} parameter(0)
+  %i = s32[] constant(0)
+  %sum = f32[1024]{{0:T(1024)}} all-reduce(%k), channel_id=1, replica_groups={{{{0,1,2,3}}}}, use_global_device_ids=true, to_apply=%add
+  ROOT %mine = f32[256]{{0:T(256)}} dynamic-slice(%sum, %i), dynamic_slice_sizes={{256}}
+}}
+
+ENTRY %main (a: f32[1024], b: f32[512]) -> (f32[256], f32[1024], f32[512], f32[4096]) {{
+  %a = f32[1024]{{0:T(1024)}} parameter(0)
+  %b = f32[512]{{0:T(512)}} parameter(1)
+  %slice = f32[256]{{0:T(256)}} fusion(%a), kind=kCustom, calls=%kept
+  %both = (f32[1024]{{0:T(1024)}}, f32[512]{{0:T(512)}}) all-reduce(%a, %b), channel_id=2, replica_groups={{{{0,1,2,3}}}}, use_global_device_ids=true, to_apply=%add
+  %c = f32[1024]{{0:T(1024)}} get-tuple-element(%both), index=0
+  %d = f32[512]{{0:T(512)}} get-tuple-element(%both), index=1
+  %n = f32[512]{{0:T(512)}} negate(%d), {_CYCLES}
+  %wide = f32[4096]{{0:T(1024)}} all-gather(%c), channel_id=3, replica_groups={{{{0,1,2,3}}}}, dimensions={{0}}, use_global_device_ids=true
+  ROOT %out = (f32[256]{{0:T(256)}}, f32[1024]{{0:T(1024)}}, f32[512]{{0:T(512)}}, f32[4096]{{0:T(1024)}}) tuple(%slice, %c, %n, %wide)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "passing"),
+    [
+        # Summed in parts, which each device keeps: once.
+        ("slice", 1024 * 4),
+        # Summed in parts, then gathered: twice, and all of what was combined.
+        ("both", 2 * (1024 + 512) * 4),
+        ("wide", 4096 * 4),
+    ],
+)
+def test_bytes_pass_over_the_links(name: str, passing: int) -> None:
+    rows = {r.name: r for r in scheduler.estimate(_module(_SUM), _ON).rows}
+    assert rows[name].node_cost_us == pytest.approx(passing / (2 * 50e9) * 1e6)
